@@ -66,9 +66,9 @@ pub fn device_facts(error: &DeviceError, facts: &mut fy_error) {
 pub fn lock_status(error: LockError) -> (fy_status, u32) {
     match error {
         LockError::LockStuck { holder, .. } => (FY_BUSY, holder),
-        LockError::HolderEnded { holder, .. } => (FY_DAMAGED, holder),
+        LockError::OwnerDied { holder, .. } => (FY_DAMAGED, holder),
         LockError::Corrupt { .. } => (FY_DAMAGED, 0),
-        LockError::SectionsNotEnded { .. } => (FY_SYSTEM, 0),
+        LockError::SequencesNotEnded { .. } => (FY_SYSTEM, 0),
         _ => (FY_DAMAGED, 0),
     }
 }

@@ -309,7 +309,7 @@ typedef enum fy_status {
   FY_SYSTEM = 21,
   // Another thread or process did not finish in time. The call can be repeated.
   FY_BUSY = 22,
-  // A process has ended inside a call, or has damaged a shared yard. No further allocation succeeds.
+  // A process has died inside a call, or has damaged a shared yard. No further allocation succeeds.
   FY_DAMAGED = 23,
   // A frame was written to while it was free.
   FY_WRITTEN_WHILE_FREE = 24,

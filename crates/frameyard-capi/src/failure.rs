@@ -151,7 +151,7 @@ fn host_status(error: &HostYardError) -> fy_status {
         HostYardError::Rseq(_) => FY_NOT_SUPPORTED,
         HostYardError::Memory(error) => memory_status(error),
         HostYardError::File(error) => file_status(error),
-        HostYardError::Attach(AttachError::OtherSections) => FY_NOT_SUPPORTED,
+        HostYardError::Attach(AttachError::OtherSequences) => FY_NOT_SUPPORTED,
         HostYardError::Attach(_) => FY_BAD_FILE,
         HostYardError::Lock(error @ LockError::LockStuck { .. }) => lock_status(*error).0,
         HostYardError::Lock(_) => FY_DAMAGED,

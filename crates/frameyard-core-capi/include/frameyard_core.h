@@ -197,7 +197,7 @@
 // Added to a text: in the form of Linux 6.1, where it differs from that of 6.12.
 #define FY_TEXT_LINUX_6_1 256
 
-// All CPUs: what `end_sections` gets as the CPU.
+// All CPUs: what `end_sequences` gets as the CPU.
 #define FY_ALL_CPUS 4294967295
 
 // What a call returns. `FY_OK` is 0. Later versions may add values.
@@ -248,7 +248,7 @@ typedef enum fy_status {
   FY_SYSTEM = 21,
   // Another thread or process did not finish in time. The call can be repeated.
   FY_BUSY = 22,
-  // A process has ended inside a call, or has damaged a shared yard. No further allocation succeeds.
+  // A process has died inside a call, or has damaged a shared yard. No further allocation succeeds.
   FY_DAMAGED = 23,
   // A frame was written to while it was free.
   FY_WRITTEN_WHILE_FREE = 24,
@@ -293,13 +293,13 @@ typedef struct fy_error {
   char message[FY_MESSAGE_BYTES];
 } fy_error;
 
-// A section of a CPU, in which no other code of the yard runs on it. In one register.
-typedef struct fy_section {
+// A guard: while it is held, no other code of the yard runs on its CPU. In one register.
+typedef struct fy_guard {
   // The number of the CPU that runs the caller.
   uint32_t cpu;
   // What `leave` restores: whether interrupts were enabled, for example.
   uint32_t state;
-} fy_section;
+} fy_guard;
 
 // The operations of the kernel. `fy_platform_ops_default()` sets `size`, and all other members to 0.
 //
@@ -309,21 +309,22 @@ typedef struct fy_platform_ops {
   size_t size;
   // Passed to all operations but `panic`.
   void *context;
-  // Begins a section on the caller's CPU, and returns its number and what `leave` needs. It disables interrupts if interrupt handlers
-  // use the yard, and preemption otherwise. Sections nest. Required, except with hooks.
-  struct fy_section (*enter)(void *context);
-  // Ends a section of the caller's CPU, the latest that has not ended. Required, except with hooks.
-  void (*leave)(void *context, struct fy_section section);
-  // The number of the CPU that runs the caller, outside a section: it may be wrong when it is used. Required, except with hooks.
+  // Takes a guard on the caller's CPU, and returns its number and what `leave` needs. It disables interrupts if interrupt handlers
+  // use the yard, and preemption otherwise. Guards nest. Required, except with hooks.
+  struct fy_guard (*enter)(void *context);
+  // Drops a guard of the caller's CPU, the latest one. Required, except with hooks.
+  void (*leave)(void *context, struct fy_guard guard);
+  // The number of the CPU that runs the caller, without a guard: it may be wrong when it is used. Required, except with hooks.
   uint32_t (*current_cpu)(void *context);
-  // Returns 1 when all sections have ended that were in progress on a CPU (on all CPUs for `FY_ALL_CPUS`), and -1 if that is
-  // impossible. Sections that begin later see all that the caller did before. A kernel interrupts the CPU and waits for its answer.
-  // The caller is in no section. If null, CPUs lock their lists: each call costs one locked operation more.
-  int32_t (*end_sections)(void *context, uint32_t cpu);
-  // Pauses between two reads of a busy word, in a section or an interrupt handler: it must not sleep. `round` counts the calls of
+  // Returns 1 when all sequences have ended that were in progress on a CPU (on all CPUs for `FY_ALL_CPUS`), and -1 if that is
+  // impossible. A sequence uses the CPU's own lists under a guard, without a lock. Sequences that begin later see all that the caller
+  // did before. A kernel interrupts the CPU and waits for its answer. The caller has no guard. If null, CPUs lock their lists: each
+  // call costs one locked operation more.
+  int32_t (*end_sequences)(void *context, uint32_t cpu);
+  // Pauses between two reads of a busy word, under a guard or in an interrupt handler: it must not sleep. `round` counts the calls of
   // one wait from 0. If null, the library pauses the CPU, up to 32 times a round.
   void (*spin)(void *context, uint32_t round);
-  // Waits between two reads of a busy word, outside sections; may sleep, and should take about 1 us from round 8 on. If null, as
+  // Waits between two reads of a busy word, without a guard; may sleep, and should take about 1 us from round 8 on. If null, as
   // `spin`.
   void (*wait)(void *context, uint32_t round);
   // Where a frame's bytes are, or null if they are not mapped. Frames of one range of memory have consecutive addresses. If the
@@ -331,7 +332,7 @@ typedef struct fy_platform_ops {
   void *(*frame_bytes)(void *context, uint64_t frame);
   // Zeroes `count` frames from `frame` on and returns 1, or returns 0 and leaves that to the library. May be null.
   int32_t (*zero)(void *context, uint64_t frame, uint64_t count);
-  // Gets one line of text, without a line feed. `level` is one of `FY_LOG_*`. The caller may be in a section. May be null.
+  // Gets one line of text, without a line feed. `level` is one of `FY_LOG_*`. The caller may have a guard. May be null.
   void (*log)(void *context, uint32_t level, const char *text);
   // Gets the message of a failure inside the library and must not return. If it does, the CPU waits for ever. All later calls, on
   // all yards and CPUs, return `FY_PANICKED`. The yard that was created last names the operation for all. Required.
@@ -365,7 +366,7 @@ typedef struct fy_core_config {
   size_t size;
   // `FY_VERSION`.
   uint32_t version;
-  // The number of CPUs with lists of their own, 1 to 65536. With sections, a CPU with a higher number takes slow paths; else CPUs
+  // The number of CPUs with lists of their own, 1 to 65536. With `end_sequences`, a CPU with a higher number takes slow paths; else CPUs
   // share these lists.
   uint32_t cpus;
   // The ranges of memory, in ascending order, without overlap.

@@ -27,7 +27,7 @@ pub struct fy_core_config {
     pub size: usize,
     /// `FY_VERSION`.
     pub version: u32,
-    /// The number of CPUs with lists of their own, 1 to 65536. With sections, a CPU with a higher number takes slow paths; else CPUs
+    /// The number of CPUs with lists of their own, 1 to 65536. With `end_sequences`, a CPU with a higher number takes slow paths; else CPUs
     /// share these lists.
     pub cpus: u32,
     /// The ranges of memory, in ascending order, without overlap.

@@ -22,5 +22,5 @@ pub use functions::{
     fy_yard_set_policy, fy_yard_statistics, fy_yard_text, fy_yard_validate,
 };
 pub use handle::fy_yard;
-pub use platform::{FY_ALL_CPUS, fy_platform_ops, fy_section};
+pub use platform::{FY_ALL_CPUS, fy_guard, fy_platform_ops};
 pub use source::fy_memory;

@@ -5,18 +5,18 @@ use core::fmt::{self, Write};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use frameyard::platform::{BadPage, LockError, LockId, MapBacking, Offload, OwnList, Popped, Probe, SectionsNotEnded};
+use frameyard::platform::{BadPage, LockError, LockId, MapBacking, Offload, OwnList, Popped, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Pfn, PfnRange, Platform};
 use frameyard_c_calls::sized::SizedStruct;
 use frameyard_c_calls::{FY_LOG_ERROR, FY_LOG_WARNING, FY_MESSAGE_BYTES, Failure, TextBuffer};
 
-/// All CPUs: what `end_sections` gets as the CPU.
+/// All CPUs: what `end_sequences` gets as the CPU.
 pub const FY_ALL_CPUS: u32 = 0xffff_ffff;
 
-/// A section of a CPU, in which no other code of the yard runs on it. In one register.
+/// A guard: while it is held, no other code of the yard runs on its CPU. In one register.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct fy_section {
+pub struct fy_guard {
     /// The number of the CPU that runs the caller.
     pub cpu: u32,
     /// What `leave` restores: whether interrupts were enabled, for example.
@@ -33,21 +33,22 @@ pub struct fy_platform_ops {
     pub size: usize,
     /// Passed to all operations but `panic`.
     pub context: *mut c_void,
-    /// Begins a section on the caller's CPU, and returns its number and what `leave` needs. It disables interrupts if interrupt handlers
-    /// use the yard, and preemption otherwise. Sections nest. Required, except with hooks.
-    pub enter: Option<unsafe extern "C" fn(context: *mut c_void) -> fy_section>,
-    /// Ends a section of the caller's CPU, the latest that has not ended. Required, except with hooks.
-    pub leave: Option<unsafe extern "C" fn(context: *mut c_void, section: fy_section)>,
-    /// The number of the CPU that runs the caller, outside a section: it may be wrong when it is used. Required, except with hooks.
+    /// Takes a guard on the caller's CPU, and returns its number and what `leave` needs. It disables interrupts if interrupt handlers
+    /// use the yard, and preemption otherwise. Guards nest. Required, except with hooks.
+    pub enter: Option<unsafe extern "C" fn(context: *mut c_void) -> fy_guard>,
+    /// Drops a guard of the caller's CPU, the latest one. Required, except with hooks.
+    pub leave: Option<unsafe extern "C" fn(context: *mut c_void, guard: fy_guard)>,
+    /// The number of the CPU that runs the caller, without a guard: it may be wrong when it is used. Required, except with hooks.
     pub current_cpu: Option<unsafe extern "C" fn(context: *mut c_void) -> u32>,
-    /// Returns 1 when all sections have ended that were in progress on a CPU (on all CPUs for `FY_ALL_CPUS`), and -1 if that is
-    /// impossible. Sections that begin later see all that the caller did before. A kernel interrupts the CPU and waits for its answer.
-    /// The caller is in no section. If null, CPUs lock their lists: each call costs one locked operation more.
-    pub end_sections: Option<unsafe extern "C" fn(context: *mut c_void, cpu: u32) -> i32>,
-    /// Pauses between two reads of a busy word, in a section or an interrupt handler: it must not sleep. `round` counts the calls of
+    /// Returns 1 when all sequences have ended that were in progress on a CPU (on all CPUs for `FY_ALL_CPUS`), and -1 if that is
+    /// impossible. A sequence uses the CPU's own lists under a guard, without a lock. Sequences that begin later see all that the caller
+    /// did before. A kernel interrupts the CPU and waits for its answer. The caller has no guard. If null, CPUs lock their lists: each
+    /// call costs one locked operation more.
+    pub end_sequences: Option<unsafe extern "C" fn(context: *mut c_void, cpu: u32) -> i32>,
+    /// Pauses between two reads of a busy word, under a guard or in an interrupt handler: it must not sleep. `round` counts the calls of
     /// one wait from 0. If null, the library pauses the CPU, up to 32 times a round.
     pub spin: Option<unsafe extern "C" fn(context: *mut c_void, round: u32)>,
-    /// Waits between two reads of a busy word, outside sections; may sleep, and should take about 1 us from round 8 on. If null, as
+    /// Waits between two reads of a busy word, without a guard; may sleep, and should take about 1 us from round 8 on. If null, as
     /// `spin`.
     pub wait: Option<unsafe extern "C" fn(context: *mut c_void, round: u32)>,
     /// Where a frame's bytes are, or null if they are not mapped. Frames of one range of memory have consecutive addresses. If the
@@ -55,7 +56,7 @@ pub struct fy_platform_ops {
     pub frame_bytes: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64) -> *mut c_void>,
     /// Zeroes `count` frames from `frame` on and returns 1, or returns 0 and leaves that to the library. May be null.
     pub zero: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64, count: u64) -> i32>,
-    /// Gets one line of text, without a line feed. `level` is one of `FY_LOG_*`. The caller may be in a section. May be null.
+    /// Gets one line of text, without a line feed. `level` is one of `FY_LOG_*`. The caller may have a guard. May be null.
     pub log: Option<unsafe extern "C" fn(context: *mut c_void, level: u32, text: *const c_char)>,
     /// Gets the message of a failure inside the library and must not return. If it does, the CPU waits for ever. All later calls, on
     /// all yards and CPUs, return `FY_PANICKED`. The yard that was created last names the operation for all. Required.
@@ -69,18 +70,18 @@ unsafe impl SizedStruct for fy_platform_ops {
 
 #[cfg(feature = "hooks")]
 mod hooks {
-    use super::fy_section;
+    use super::fy_guard;
 
     // The kernel defines them. `frameyard_hooks.c` does, from a header of inline functions.
     unsafe extern "C" {
-        pub(super) safe fn fy_hook_enter() -> fy_section;
-        pub(super) safe fn fy_hook_leave(section: fy_section);
+        pub(super) safe fn fy_hook_enter() -> fy_guard;
+        pub(super) safe fn fy_hook_leave(guard: fy_guard);
         pub(super) safe fn fy_hook_current_cpu() -> u32;
     }
 }
 
-type Enter = unsafe extern "C" fn(*mut c_void) -> fy_section;
-type Leave = unsafe extern "C" fn(*mut c_void, fy_section);
+type Enter = unsafe extern "C" fn(*mut c_void) -> fy_guard;
+type Leave = unsafe extern "C" fn(*mut c_void, fy_guard);
 type CurrentCpu = unsafe extern "C" fn(*mut c_void) -> u32;
 
 /// The operations that each call uses.
@@ -108,15 +109,15 @@ impl Usual {
     }
 
     #[inline(always)]
-    fn enter(&self) -> fy_section {
+    fn enter(&self) -> fy_guard {
         // SAFETY: the creator of the yard gives the operation for this context.
         unsafe { (self.enter)(self.context) }
     }
 
     #[inline(always)]
-    fn leave(&self, section: fy_section) {
+    fn leave(&self, guard: fy_guard) {
         // SAFETY: as above.
-        unsafe { (self.leave)(self.context, section) }
+        unsafe { (self.leave)(self.context, guard) }
     }
 
     #[inline(always)]
@@ -134,13 +135,13 @@ impl Usual {
     }
 
     #[inline(always)]
-    fn enter(&self) -> fy_section {
+    fn enter(&self) -> fy_guard {
         hooks::fy_hook_enter()
     }
 
     #[inline(always)]
-    fn leave(&self, section: fy_section) {
-        hooks::fy_hook_leave(section);
+    fn leave(&self, guard: fy_guard) {
+        hooks::fy_hook_leave(guard);
     }
 
     #[inline(always)]
@@ -153,7 +154,7 @@ impl Usual {
 #[derive(Debug)]
 pub struct Kernel {
     usual: Usual,
-    has_sections: bool,
+    has_sequences: bool,
     ops: fy_platform_ops,
     /// The lock whose contents were found corrupt, in the form of `LockId::to_bits`, and [`IS_CORRUPT`].
     is_corrupt: AtomicBool,
@@ -175,7 +176,7 @@ impl Kernel {
         if ops.panic.is_none() {
             return Err(Failure::Null("ops->panic"));
         }
-        Ok(Self { usual, has_sections: ops.end_sections.is_some(), ops: *ops, is_corrupt: AtomicBool::new(false) })
+        Ok(Self { usual, has_sequences: ops.end_sequences.is_some(), ops: *ops, is_corrupt: AtomicBool::new(false) })
     }
 
     /// From now on, failures inside the library go to this kernel's operation, for ever if the result is kept.
@@ -216,26 +217,26 @@ impl Drop for PanicReceiver {
     }
 }
 
-/// A section, until it is dropped.
+/// A guard, until it is dropped.
 #[derive(Debug)]
-pub struct Section {
+pub struct Guard {
     usual: Usual,
-    section: fy_section,
+    guard: fy_guard,
 }
 
-impl Drop for Section {
+impl Drop for Guard {
     #[inline(always)]
     fn drop(&mut self) {
-        self.usual.leave(self.section);
+        self.usual.leave(self.guard);
     }
 }
 
 impl Platform for Kernel {
-    type Guard = Section;
+    type Guard = Guard;
 
     #[inline(always)]
-    fn guard(&self) -> Section {
-        Section { usual: self.usual, section: self.usual.enter() }
+    fn guard(&self) -> Guard {
+        Guard { usual: self.usual, guard: self.usual.enter() }
     }
 
     #[inline(always)]
@@ -266,28 +267,28 @@ impl Platform for Kernel {
     }
 
     #[inline(always)]
-    fn has_sections(&self) -> bool {
-        self.has_sections
+    fn has_sequences(&self) -> bool {
+        self.has_sequences
     }
 
-    // The section names its CPU: there is no second call for that.
+    // The guard names its CPU: there is no second call for that.
     #[inline(always)]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
-        let section = self.guard();
-        if section.section.cpu == cpu.0 { list.pop(|| true) } else { Popped::NOTHING }
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        let guard = self.guard();
+        if guard.guard.cpu == cpu.0 { list.pop(|| true) } else { Popped::NOTHING }
     }
 
     #[inline(always)]
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        let section = self.guard();
-        section.section.cpu == cpu.0 && list.push(entry, || true)
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        let guard = self.guard();
+        guard.guard.cpu == cpu.0 && list.push(entry, || true)
     }
 
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        let end = self.ops.end_sections.ok_or(SectionsNotEnded)?;
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        let end = self.ops.end_sequences.ok_or(SequencesNotEnded)?;
         // SAFETY: as above.
         let ended = unsafe { end(self.ops.context, cpu.map_or(FY_ALL_CPUS, |cpu| cpu.0)) };
-        if ended == 1 { Ok(()) } else { Err(SectionsNotEnded) }
+        if ended == 1 { Ok(()) } else { Err(SequencesNotEnded) }
     }
 
     fn note_corrupt(&self, lock: LockId) {

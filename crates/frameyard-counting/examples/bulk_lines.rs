@@ -13,7 +13,7 @@ use std::error::Error;
 use std::ptr::NonNull;
 
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::policy::ZonePolicy;
 use frameyard::{
     ByteSize, CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
@@ -29,7 +29,7 @@ const ROUNDS: usize = 3;
 /// One CPU without memory behind its frames.
 #[derive(Clone, Copy)]
 struct OneCpu {
-    sections: bool,
+    sequences: bool,
 }
 
 impl Platform for OneCpu {
@@ -42,10 +42,10 @@ impl Platform for OneCpu {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
-    fn has_sections(&self) -> bool {
-        self.sections
+    fn has_sequences(&self) -> bool {
+        self.sequences
     }
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         Ok(())
     }
 }
@@ -57,15 +57,15 @@ type CountedYard = Yard<CountingPlatform<'static, OneCpu, fn() -> u32, REMEMBERE
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("policy,list_access,order,kind,get_under_lock,get_lines,put_under_lock,put_lines");
-    for sections in [false, true] {
+    for sequences in [false, true] {
         for policy in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
             for order in [Order::ZERO, Order(9)] {
                 for kind in ["bulk", "random"] {
-                    let yard = yard(OneCpu { sections }, policy)?;
+                    let yard = yard(OneCpu { sequences }, policy)?;
                     let [by_hold, by_call] =
                         [false, true].map(|by_call| count(&yard, order, kind == "random", by_call));
                     let ([get_hold, put_hold], [get_call, put_call]) = (by_hold?, by_call?);
-                    let access = if sections { "sections" } else { "locks" };
+                    let access = if sequences { "sections" } else { "locks" };
                     println!(
                         "{},{access},{},{kind},{:.3},{:.3},{:.3},{:.3}",
                         policy.name(),

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use frameyard::platform::{
     Access, Activity, BadPage, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress,
-    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, OwnList, Popped, Probe, SectionsNotEnded,
+    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, OwnList, Popped, Probe, SequencesNotEnded,
     SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
@@ -152,31 +152,31 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.unlock(id, word);
     }
 
-    fn has_sections(&self) -> bool {
-        self.inner.has_sections()
+    fn has_sequences(&self) -> bool {
+        self.inner.has_sequences()
     }
 
-    fn section_cpu(&self) -> Option<CpuId> {
-        self.inner.section_cpu()
+    fn sequence_cpu(&self) -> Option<CpuId> {
+        self.inner.sequence_cpu()
     }
 
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         list.announce_pop(self);
-        self.inner.pop_in_section(cpu, list)
+        self.inner.pop_in_sequence(cpu, list)
     }
 
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
         list.announce_push(self);
-        self.inner.push_in_section(cpu, list, entry)
+        self.inner.push_in_sequence(cpu, list, entry)
     }
 
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         list.announce_take(self);
-        self.inner.take_in_section(cpu, list)
+        self.inner.take_in_sequence(cpu, list)
     }
 
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        self.inner.end_sections(cpu)
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        self.inner.end_sequences(cpu)
     }
 
     fn process(&self) -> Option<NonZeroU32> {

@@ -30,24 +30,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let policy = arguments.next().map_or(Ok(ZonePolicy::default()), |name| name.parse())?;
     let runs: u64 = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let checks = arguments.next().map_or(Ok(PageChecks::None), |text| text.parse())?;
-    let sections = arguments.next().is_some_and(|word| word == "sections");
+    let sequences = arguments.next().is_some_and(|word| word == "sections");
     // Runs of 1 GiB on node 0, 1 TiB apart. Behind them a larger one, on a node without CPUs.
     let run = |at: u64| (PfnRange::new(Pfn(0x10_0000 + (at << 28)), PageCount(1 << 18)), NodeId(0));
     let largest = (PfnRange::new(Pfn(1 << 40), PageCount(1 << 20)), NodeId(u16::from(runs > 1)));
     let memory: Vec<_> = (1..runs).map(run).chain([largest]).collect();
     let host = HostTopology::current()?;
-    let cpus = vec![NodeId(0); if sections { host.online().count() as usize } else { 1 }];
+    let cpus = vec![NodeId(0); if sequences { host.online().count() as usize } else { 1 }];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, checks, ..YardConfig::new(&cpus) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let builder = HostYard::builder().backing(Backing::Phantom);
-    let builder = if sections {
+    let builder = if sequences {
         pretend_cpu_0();
         builder.identity(CpuIdentity::Rseq)
     } else {
         builder.identity(CpuIdentity::Fixed(CpuId(0)))
     };
     let yard = builder.build(&table, &config, &host)?;
-    assert_eq!(yard.platform().has_sections(), sections, "the system has what sections need");
+    assert_eq!(yard.platform().has_sequences(), sequences, "the system has what sequences need");
     Ok(repeat(&yard, order, pairs / held, held)?)
 }
 

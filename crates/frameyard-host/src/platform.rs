@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use frameyard::platform::{
     Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapBacking,
-    MapNotBacked, OwnList, Popped, Probe, SectionsNotEnded, SpeculativeGets, WorkerPanicked,
+    MapNotBacked, OwnList, Popped, Probe, SequencesNotEnded, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{ByteSize, CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -25,7 +25,7 @@ use crate::shared::process::Attachment;
 use crate::speculation;
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
-use crate::sys::sections::Sections;
+use crate::sys::sequences::Sequences;
 use crate::topology::HostTopology;
 
 mod lock_clock;
@@ -60,7 +60,7 @@ pub struct HostPlatform {
     /// In a shared yard: the place of this process, and how it waits for locks.
     shared: Option<LockWait>,
     /// How CPUs use their lists without locks, in a private yard that knows each CPU of the process.
-    sections: Option<Sections>,
+    sequences: Option<Sequences>,
     /// What this process writes to the word of a lock that it takes.
     holder: u32,
     /// The process that made the platform. A forked child is another.
@@ -93,7 +93,7 @@ impl HostPlatform {
             populate_map: PopulateMap::No,
             clock: LockClock::new(),
             shared: None,
-            sections: None,
+            sequences: None,
             holder: HELD,
             created_in: std::process::id(),
             corrupt: AtomicU64::new(0),
@@ -118,11 +118,11 @@ impl HostPlatform {
     /// CPU of the host, threads that know their CPU from `rseq`, and a kernel with `membarrier` for them. `cpus` is the number
     /// of CPUs of the yard. Call it after [`with_identity`](Self::with_identity).
     #[must_use]
-    pub fn with_sections(mut self, cpus: u32) -> Self {
+    pub fn with_sequences(mut self, cpus: u32) -> Self {
         let are_known = self.rseq.is_some()
             && self.shared.is_none()
             && self.host.online().as_slice().iter().all(|cpu| cpu.0 < cpus);
-        self.sections = if are_known { Sections::registered() } else { None };
+        self.sequences = if are_known { Sequences::registered() } else { None };
         self
     }
 
@@ -155,8 +155,8 @@ impl HostPlatform {
     }
 
     /// How CPUs use their lists without locks.
-    pub(crate) fn sections(&self) -> Option<Sections> {
-        self.sections
+    pub(crate) fn sequences(&self) -> Option<Sequences> {
+        self.sequences
     }
 
     /// The reason of the last refusal of memory for page structures of devices, which it forgets.
@@ -301,33 +301,33 @@ impl Platform for HostPlatform {
     }
 
     #[inline(always)]
-    fn has_sections(&self) -> bool {
-        self.sections.is_some()
+    fn has_sequences(&self) -> bool {
+        self.sequences.is_some()
     }
 
     #[inline(always)]
-    fn section_cpu(&self) -> Option<CpuId> {
-        Some(self.sections?.cpu())
+    fn sequence_cpu(&self) -> Option<CpuId> {
+        Some(self.sequences?.cpu())
     }
 
     #[inline(always)]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
-        self.sections.map_or(Popped::NOTHING, |sections| sections.pop(cpu, list))
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        self.sequences.map_or(Popped::NOTHING, |sequences| sequences.pop(cpu, list))
     }
 
     #[inline(always)]
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        self.sections.is_some_and(|sections| sections.push(cpu, list, entry))
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        self.sequences.is_some_and(|sequences| sequences.push(cpu, list, entry))
     }
 
     #[inline]
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
-        self.sections.is_some_and(|sections| sections.take(cpu, list))
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        self.sequences.is_some_and(|sequences| sequences.take(cpu, list))
     }
 
     #[cold]
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        self.sections.ok_or(SectionsNotEnded)?.end_on(cpu).map_err(|_| SectionsNotEnded)
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        self.sequences.ok_or(SequencesNotEnded)?.end_on(cpu).map_err(|_| SequencesNotEnded)
     }
 
     /// Pauses 2ⁿ times in round n, then yields.

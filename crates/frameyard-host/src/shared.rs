@@ -50,8 +50,8 @@ use process::Attachment;
 /// kernel unlocks when the process ends. Another process counts as ended only if its byte is unlocked, never because it
 /// cannot be examined. Taking a place opens `/proc/self/fd`.
 ///
-/// If a process ends while it holds a lock of the yard, the yard is damaged: calls that need the lock fail with
-/// [`LockError::HolderEnded`](frameyard::platform::LockError::HolderEnded), and from then on all allocations, checks and
+/// If a process dies while it holds a lock of the yard, the yard is damaged: calls that need the lock fail with
+/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and from then on all allocations, checks and
 /// attaches do. The same happens, with [`Corrupt`](frameyard::platform::LockError::Corrupt), if a process finds words that no yard
 /// writes. If a process that holds a lock is stopped, calls that need it fail with
 /// [`LockStuck`](frameyard::platform::LockError::LockStuck) after

@@ -65,7 +65,7 @@ const ATTEMPTS: u32 = 8;
 ///
 /// The frames of a killed process stay allocated while the yard is in use. A process that is killed inside the allocator
 /// may leave a lock of the yard held. The yard is then damaged for good: calls fail with
-/// [`LockError::HolderEnded`](frameyard::platform::LockError::HolderEnded), and so does `open`. A lock that a stopped
+/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and so does `open`. A lock that a stopped
 /// process holds makes calls fail with [`LockStuck`](frameyard::platform::LockError::LockStuck) after 10 seconds, until
 /// the process goes on.
 #[derive(Debug)]

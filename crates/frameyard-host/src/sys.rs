@@ -26,7 +26,7 @@ pub(crate) mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod own_file;
 pub(crate) mod private_yards;
-pub(crate) mod sections;
+pub(crate) mod sequences;
 pub(crate) mod usage;
 pub(crate) mod window;
 

@@ -122,7 +122,7 @@ impl HostYard {
     ///
     /// If the frames belong to another yard.
     pub fn with_bytes<'y>(&'y self, frames: Frames<'y, HostPlatform>) -> Result<MappedFrames<&'y Self>, AllocError> {
-        MappedFrames::adopt(self, frames)
+        MappedFrames::new(self, frames)
     }
 
     /// The memory behind the frames.

@@ -43,8 +43,8 @@ pub enum Weakness {
     SpuriousFailures,
     /// The wait for transfers in progress skips the locks of lists that look empty.
     EmptyListsNotLocked,
-    /// A thread that takes the lists of a CPU does not end the CPU's sections.
-    SectionsNotEnded,
+    /// A thread that takes the lists of a CPU does not end the CPU's restartable sequences.
+    SequencesNotEnded,
     /// The words of pageblocks are published with relaxed stores.
     PageblocksPublishedRelaxed,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.

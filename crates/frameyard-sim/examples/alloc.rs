@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let yards = [
         (ZonePolicy::Vanilla, ListAccess::Locks),
         (ZonePolicy::Bits, ListAccess::Locks),
-        (ZonePolicy::Bits, ListAccess::Sections),
+        (ZonePolicy::Bits, ListAccess::Sequences),
     ];
     for (policy, lists) in yards {
         let mut one = None;

@@ -9,16 +9,16 @@ pub enum ListAccess {
     /// Under the lock of the lists, as Linux does (`pcp_spin_trylock`).
     #[default]
     Locks,
-    /// In sections that nothing else on the CPU enters, without a locked operation ([`OwnList`](frameyard::platform::OwnList)). A drain
+    /// In restartable sequences, without a locked operation ([`OwnList`](frameyard::platform::OwnList)). A drain
     /// of other CPUs' lists interrupts those CPUs.
-    Sections,
+    Sequences,
 }
 
-named!(ListAccess: Locks => "locks", Sections => "sections");
+named!(ListAccess: Locks => "locks", Sequences => "sections");
 
 impl ListAccess {
-    /// What goes with a policy: locks where the policy stands for a kernel, whose published figures are predicted with them; sections
-    /// where it is Frameyard's own, as on a host that has what sections need.
+    /// What goes with a policy: locks where the policy stands for a kernel, whose published figures are predicted with them; sequences
+    /// where it is Frameyard's own, as on a host that has what sequences need.
     #[must_use]
     pub const fn of_policy(policy: ZonePolicy) -> Self {
         match policy {
@@ -32,7 +32,7 @@ impl ListAccess {
             | ZonePolicy::Prefetch
             | ZonePolicy::PrefetchBeforeLock
             | ZonePolicy::LockPerPage => Self::Locks,
-            _ => Self::Sections,
+            _ => Self::Sequences,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::platform::{
     Access, Activity, Contention, InitProgress, LineKind, LockError, LockId, MapBacking, MapWrite, NodeInit, Offload,
-    OwnList, Popped, Probe, SectionsNotEnded, SharedLine, WorkerPanicked,
+    OwnList, Popped, Probe, SequencesNotEnded, SharedLine, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
@@ -317,35 +317,35 @@ impl Platform for SimPlatform {
     }
 
     #[inline(always)]
-    fn has_sections(&self) -> bool {
-        self.lists == ListAccess::Sections
+    fn has_sequences(&self) -> bool {
+        self.lists == ListAccess::Sequences
     }
 
-    // A task stays on its CPU, and is suspended only in calls of the platform, of which a section makes none. So a section that has
+    // A task stays on its CPU, and is suspended only in calls of the platform, of which a sequence makes none. So a sequence that has
     // begun comes to its end.
 
     #[inline]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         list.announce_pop(self);
         if self.current_cpu() == cpu { list.pop(|| true) } else { Popped::NOTHING }
     }
 
     #[inline]
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
         list.announce_push(self);
         self.current_cpu() == cpu && list.push(entry, || true)
     }
 
     #[inline]
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         list.announce_take(self);
         self.current_cpu() == cpu && list.take(|| true)
     }
 
-    /// No section is in progress while another CPU runs. What remains is the time of the interrupts.
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    /// No sequence is in progress while another CPU runs. What remains is the time of the interrupts.
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         if self.lists == ListAccess::Locks {
-            return Err(SectionsNotEnded);
+            return Err(SequencesNotEnded);
         }
         let mut engine = self.engine.borrow();
         if engine.is_running() {

@@ -180,7 +180,7 @@ fn block() -> impl Strategy<Value = TracedBlock> {
 }
 
 /// A few frames, so that events meet on them.
-fn near_block() -> impl Strategy<Value = TracedBlock> {
+fn one_of_few_blocks() -> impl Strategy<Value = TracedBlock> {
     prop_oneof![3 => (1..60_u64, 0..3_u8).prop_map(|(pfn, order)| TracedBlock { pfn: Pfn(pfn), order: Order(order) }), 1 => block()]
 }
 
@@ -191,7 +191,7 @@ fn migrate_type() -> impl Strategy<Value = MigrateType> {
 fn what() -> impl Strategy<Value = PageEvent> {
     // Bits that have no name print as a number, and a number may not have the highest bit, which stands for unknown names.
     let gfp = prop_oneof![Just(GfpFlags(0)), (0..1_u32 << 24).prop_map(GfpFlags)];
-    let alloc = (near_block(), migrate_type(), gfp, any::<bool>());
+    let alloc = (one_of_few_blocks(), migrate_type(), gfp, any::<bool>());
     prop_oneof![
         alloc.prop_map(|(block, migrate_type, gfp, is_served)| PageEvent::Alloc {
             pfn: Some(block.pfn).filter(|pfn| is_served && pfn.0 != 0),
@@ -199,12 +199,15 @@ fn what() -> impl Strategy<Value = PageEvent> {
             migrate_type,
             gfp,
         }),
-        near_block().prop_map(PageEvent::Free),
-        near_block().prop_map(PageEvent::FreeBatched),
-        (near_block(), migrate_type(), any::<Option<bool>>()).prop_map(|(block, migrate_type, percpu_refill)| {
-            PageEvent::AllocZoneLocked { block, migrate_type, percpu_refill }
-        }),
-        (near_block(), migrate_type()).prop_map(|(block, migrate_type)| PageEvent::PcpuDrain { block, migrate_type }),
+        one_of_few_blocks().prop_map(PageEvent::Free),
+        one_of_few_blocks().prop_map(PageEvent::FreeBatched),
+        (one_of_few_blocks(), migrate_type(), any::<Option<bool>>()).prop_map(
+            |(block, migrate_type, percpu_refill)| {
+                PageEvent::AllocZoneLocked { block, migrate_type, percpu_refill }
+            }
+        ),
+        (one_of_few_blocks(), migrate_type())
+            .prop_map(|(block, migrate_type)| PageEvent::PcpuDrain { block, migrate_type }),
         (block(), 0..16_u8, migrate_type(), migrate_type(), any::<bool>()).prop_map(
             |(block, fallback, migrate_type, fallback_type, changes_pageblock)| {
                 PageEvent::ExtFrag(ExtFrag {

@@ -40,7 +40,7 @@
 //! - **Exit** of the space waits for visits. A space that died before step 1 cannot be visited.
 //! - **Another migration** of the same block: a block has only one isolator.
 
-use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::owners::{Block, MigrateMode, MigrateProblem, Ownership};
 use frameyard::page::{CountedPage, Counts};
 use frameyard::{Order, Pfn, Platform};
 
@@ -131,14 +131,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         let new_frame = self.page(to.pfn());
         // The block gets its users under the lock of the table, so that nothing has changed if the lock cannot be taken.
         let filled = self.fill_frozen(moving.from, to, order);
-        match filled.and_then(|adoption| moving.replace(new_frame, adoption)) {
+        match filled.and_then(|ownership| moving.replace(new_frame, ownership)) {
             Ok(()) => {
                 // SAFETY: this thread froze the counts of the block, and has moved its bytes.
-                self.expect(unsafe { self.yard().counted().disown(moving.from.pfn(), order) }, Damage::Frame);
+                self.expect(unsafe { self.yard().counted().clear_refs(moving.from.pfn(), order) }, Damage::Frame);
                 Ok(())
             }
             Err(problem) => {
-                moving.from.thaw(EXPECTED);
+                moving.from.unfreeze(EXPECTED);
                 moving.end(moving.from.pfn());
                 Err(problem)
             }
@@ -168,19 +168,19 @@ impl<'y, P: Platform> Vm<'y, P> {
         from: CountedPage<'y, P>,
         mut to: FrameBytes<'y, P>,
         order: Order,
-    ) -> Result<Adoption, MigrateProblem> {
+    ) -> Result<Ownership, MigrateProblem> {
         let failed = |_| MigrateProblem::Failed;
         self.may_fail(Step::Copy).map_err(failed)?;
         // SAFETY: the block is frozen and not mapped, so nothing accesses its bytes.
         let content = unsafe { FrameBytes::new(self.yard(), from.pfn(), order) };
         to.copy_from(&content).map_err(failed)?;
-        self.may_fail(Step::Thaw).map_err(failed)?;
+        self.may_fail(Step::Unfreeze).map_err(failed)?;
         let word = from.owner();
         let kept = word & (Flags::ACTIVE | Flags::REFERENCED | Flags::DIRTY);
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        Ok(Adoption { counts, owner, index: from.index() })
+        Ok(Ownership { counts, owner, index: from.index() })
     }
 }
 
@@ -222,9 +222,9 @@ impl<'y, P: Platform> Moving<'_, 'y, P> {
     }
 
     /// Ends the migration: `to` gets its users, and the entry maps it.
-    fn replace(&self, to: CountedPage<'y, P>, adoption: Adoption) -> Result<(), MigrateProblem> {
+    fn replace(&self, to: CountedPage<'y, P>, ownership: Ownership) -> Result<(), MigrateProblem> {
         let table = self.space.lock_table(self.spot.table).map_err(|_| MigrateProblem::Failed)?;
-        self.space.vm().thaw_as(to, adoption);
+        self.space.vm().unfreeze_as(to, ownership);
         self.set(&table, to.pfn());
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Blocks of this crate as the yard returns them, before they have a use.
 
-use frameyard::owners::{Adoption, Owners};
+use frameyard::owners::{Owners, Ownership};
 use frameyard::page::Counts;
 use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
 
@@ -32,7 +32,7 @@ impl<'y, P: Platform> NewBlock<'y, P> {
         Ok(Self { yard, pfn: yard.request(order, gfp).owners(owners).frame()?, order })
     }
 
-    /// The block's first frame. The caller owns the block from now on, and accesses its bytes only after it has adopted it.
+    /// The block's first frame. The caller owns the block from now on, and accesses its bytes only once the block is counted.
     #[inline(always)]
     pub(crate) fn into_pfn(self) -> Pfn {
         self.pfn
@@ -43,33 +43,33 @@ impl<'y, P: Platform> NewBlock<'y, P> {
         Ok(self.yard.free(self.pfn, self.order)?)
     }
 
-    /// Adopts the block for an owner, zeroes it, and then gives it its users. Frees it if it has no bytes.
+    /// Makes the block a counted one of an owner, zeroes it, and then gives it its users. Frees it if it has no bytes.
     ///
-    /// Until the adoption any code that names the frame can free it, so its bytes are not touched before. Until it has users, no
+    /// Until it is counted any code that names the frame can free it, so its bytes are not touched before. Until it has users, no
     /// other code finds it.
     #[inline(always)]
-    pub(crate) fn adopt_zeroed(self, adoption: Adoption) -> Result<Pfn, VmError> {
-        self.adopt(adoption, FrameBytes::zero)
+    pub(crate) fn into_zeroed(self, ownership: Ownership) -> Result<Pfn, VmError> {
+        self.into_filled(ownership, FrameBytes::zero)
     }
 
-    /// Like [`adopt_zeroed`](Self::adopt_zeroed), with the bytes of another block of the same order.
-    pub(crate) fn adopt_copy(self, from: &FrameBytes<'_, P>, adoption: Adoption) -> Result<Pfn, VmError> {
-        self.adopt(adoption, |to| to.copy_from(from))
+    /// Like [`into_zeroed`](Self::into_zeroed), with the bytes of another block of the same order.
+    pub(crate) fn into_copy(self, from: &FrameBytes<'_, P>, ownership: Ownership) -> Result<Pfn, VmError> {
+        self.into_filled(ownership, |to| to.copy_from(from))
     }
 
     #[inline(always)]
-    fn adopt(
+    fn into_filled(
         self,
-        adoption: Adoption,
+        ownership: Ownership,
         fill: impl FnOnce(&mut FrameBytes<'y, P>) -> Result<(), VmError>,
     ) -> Result<Pfn, VmError> {
         let Self { yard, pfn, order } = self;
-        yard.counted().adopt(pfn, order, Adoption { counts: Counts::default(), ..adoption })?;
+        yard.counted().init_refs(pfn, order, Ownership { counts: Counts::default(), ..ownership })?;
         // SAFETY: the block is counted and frozen, and only this function has it.
         match fill(&mut unsafe { FrameBytes::new(yard, pfn, order) }) {
             Ok(()) => {
                 // SAFETY: as above: the caller's, until it has users.
-                unsafe { yard.counted().allocated_page(pfn) }.thaw(adoption.counts);
+                unsafe { yard.counted().allocated_page(pfn) }.unfreeze(ownership.counts);
                 Ok(pfn)
             }
             Err(problem) => {

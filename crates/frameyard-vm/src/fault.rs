@@ -8,7 +8,7 @@
 //!
 //! # Protocol
 //!
-//! A fault holds the map lock for reading. It allocates, adopts and zeroes the page before it takes the lock of the
+//! A fault holds the map lock for reading. It allocates the page, makes it counted and zeroes it before it takes the lock of the
 //! table. Under that lock it reads the entry again. If another fault has filled the entry, this fault frees its page
 //! and retries. A new page has two references: one of its mapping, and one of the batch that puts it on an LRU list.
 //!
@@ -16,12 +16,12 @@
 //!
 //! A small fault: the map lock (two exchanges), a walk of two loads, the cached area, one frame from the caller's
 //! per-CPU list (one exchange), one exchange on its byte of the allocation map, zeroing, the table's lock (one exchange), the
-//! lock of the CPU's batch (one exchange), one counter. The first exchange after the zeroing waits until its stores have drained:
-//! profiles show the cost of zeroing there. Besides the page's bytes it writes three cache lines: the page
+//! lock of the CPU's batch (one exchange), one counter. The first exchange after the zeroing waits until its stores have left the
+//! store buffer: profiles show the cost of zeroing there. Besides the page's bytes it writes three cache lines: the page
 //! structure, the table's page structure, and the entry.
 
 use frameyard::devices::DeviceError;
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
@@ -137,12 +137,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Faulted::Mapped)
     }
 
-    /// Adopts a new block for the space: zeroed bytes, one mapping, one reference for a batch.
+    /// Makes a new block a page of the space: zeroed bytes, one mapping, one reference for a batch.
     #[inline(always)]
     fn prepare(&self, block: NewBlock<'y, P>, addr: u64) -> Result<Pfn, VmError> {
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        block.adopt_zeroed(Adoption { counts, owner, index: addr })
+        block.into_zeroed(Ownership { counts, owner, index: addr })
     }
 
     /// Frees an unused block from [`prepare`](Self::prepare). A CPU that found it by number may still hold a reference.

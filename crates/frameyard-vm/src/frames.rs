@@ -1,6 +1,6 @@
 //! Frames of this crate: allocation, zeroing, and look-up.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::{CountedPage, Counts, FrameLink};
 use frameyard::platform::LockError;
 use frameyard::{Gfp, Order, PageCount, Pfn, Platform};
@@ -71,10 +71,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         let _ = done.map_err(|_| self.damaged(what));
     }
 
-    /// Fails if the state in frames is known to be damaged, or a process has ended with a lock.
+    /// Fails if the state in frames is known to be damaged, or a process died holding a lock.
     pub(crate) fn check_damage(&self) -> Result<(), VmError> {
         match (self.yard().platform().lock_error(), self.root().damage()) {
-            (Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })), _) => Err(VmError::Lock(error)),
+            (Some(error @ (LockError::OwnerDied { .. } | LockError::Corrupt { .. })), _) => Err(VmError::Lock(error)),
             (_, Some(what)) => Err(VmError::Damaged(what)),
             _ => Ok(()),
         }
@@ -107,15 +107,15 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Allocates a frame for state of this crate: zeroed, with one reference.
     pub(crate) fn alloc_state(&self, owner: u64, index: u64, step: Step) -> Result<Pfn, VmError> {
         let counts = Counts { references: 1, mappings: 0 };
-        self.alloc_frames(Order::ZERO, Gfp::KERNEL, step)?.adopt_zeroed(Adoption { counts, owner, index })
+        self.alloc_frames(Order::ZERO, Gfp::KERNEL, step)?.into_zeroed(Ownership { counts, owner, index })
     }
 
     /// Gives a frozen block, which the caller has alone, an owner and users.
     #[inline(always)]
-    pub(crate) fn thaw_as(&self, page: CountedPage<'y, P>, adoption: Adoption) {
-        page.set_index(adoption.index);
-        page.set_owner(adoption.owner);
-        page.thaw(adoption.counts);
+    pub(crate) fn unfreeze_as(&self, page: CountedPage<'y, P>, ownership: Ownership) {
+        page.set_index(ownership.index);
+        page.set_owner(ownership.owner);
+        page.unfreeze(ownership.counts);
     }
 
     /// Frees a frame from [`alloc_state`](Self::alloc_state) that no code reaches any more. If a CPU that found it by number holds a

@@ -8,7 +8,7 @@
 //! or the last other user frees the whole block. A later migration splits such a block first, once the other users are
 //! gone.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::{CountedPage, Counts};
 #[cfg(loom)]
 use frameyard::sync::{Weakness, is_weakened};
@@ -187,7 +187,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
             let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
             let index = addr.wrapping_add((index as u64) << Level::SMALL.shift());
-            vm.thaw_as(vm.page(pfn), Adoption { counts, owner, index });
+            vm.unfreeze_as(vm.page(pfn), Ownership { counts, owner, index });
         }
         if is_late() {
             change_entries();
@@ -211,7 +211,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());
-            self.vm().thaw_as(self.vm().page(head.pfn() + PageCount(part)), Adoption { counts, owner, index });
+            self.vm().unfreeze_as(self.vm().page(head.pfn() + PageCount(part)), Ownership { counts, owner, index });
         }
         true
     }

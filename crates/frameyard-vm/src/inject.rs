@@ -51,7 +51,7 @@ pub enum Step {
     /// Copying a page.
     Copy,
     /// Publishing the page's new frame.
-    Thaw,
+    Unfreeze,
     /// Returning an unmoved page to a batch. On failure the page goes to its list on its own.
     PutBack,
     /// Reading a page table without a lock. On failure the caller takes the map lock, or the pin fails.
@@ -83,7 +83,7 @@ impl Step {
         Self::Mark,
         Self::Freeze,
         Self::Copy,
-        Self::Thaw,
+        Self::Unfreeze,
         Self::PutBack,
         Self::WalkUnlocked,
     ];

@@ -319,7 +319,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         self.check_readers(round)
     }
 
-    /// Fails if a process that reads the map has ended, or the wait has reached its limit.
+    /// Fails if a process that reads the map has died, or the wait has reached its limit.
     pub(crate) fn check_readers(&self, round: u32) -> Result<(), LockError> {
         let mut named = 0;
         for (process, word) in self.readers().named() {

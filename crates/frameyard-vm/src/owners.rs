@@ -8,7 +8,7 @@
 //! reference. Returning the page passes that reference to the batch. After a move the new page has the counts of the
 //! old one, including that reference, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`], so it also goes to the batch.
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners, Ownership};
 use frameyard::page::{CountedPage, Counts};
 use frameyard::{Pfn, Platform};
 
@@ -126,10 +126,10 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     /// into single pages, with the result [`Busy`](MigrateProblem::Busy): its first page stays isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         let Some(page) = self.isolated_page(from.pfn) else { return Err(MigrateProblem::Gone) };
-        // Any code that names an allocated frame can free it, so `to` is adopted before its bytes are written. The adoption fails
+        // Any code that names an allocated frame can free it, so `to` becomes counted before its bytes are written. That fails
         // for a frame that is not allocated, or belongs to a guard or another owner.
-        let frozen = Adoption { counts: Counts::default(), owner: 0, index: 0 };
-        self.yard().counted().adopt(to, from.order, frozen).map_err(|_| MigrateProblem::Failed)?;
+        let frozen = Ownership { counts: Counts::default(), owner: 0, index: 0 };
+        self.yard().counted().init_refs(to, from.order, frozen).map_err(|_| MigrateProblem::Failed)?;
         // SAFETY: `to` is counted and frozen, and only this function has it.
         let bytes = unsafe { FrameBytes::new(self.yard(), to, from.order) };
         let done = match PageKind::of_word(page.owner()) {
@@ -138,9 +138,9 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
             _ => Err(MigrateProblem::Unmovable),
         };
         if done.is_err() {
-            // SAFETY: as above; a migration that fails has not thawed it.
-            let disowned = unsafe { self.yard().counted().disown(to, from.order) };
-            self.expect(disowned, Damage::Frame);
+            // SAFETY: as above; a migration that fails has not unfrozen it.
+            let cleared = unsafe { self.yard().counted().clear_refs(to, from.order) };
+            self.expect(cleared, Damage::Frame);
         }
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
         self.count(counter, from.order.pages().0);
@@ -160,9 +160,9 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         }
         self.drop_cache_page(page).map_err(|_| MigrateProblem::Busy)?;
         // SAFETY: the page is in no file and frozen, and only this function has it.
-        let disowned = unsafe { self.yard().counted().disown(block.pfn, block.order) };
-        if disowned.is_err() {
-            self.expect(disowned, Damage::Frame);
+        let cleared = unsafe { self.yard().counted().clear_refs(block.pfn, block.order) };
+        if cleared.is_err() {
+            self.expect(cleared, Damage::Frame);
             return Err(MigrateProblem::Gone);
         }
         Ok(())

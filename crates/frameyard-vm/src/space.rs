@@ -118,7 +118,7 @@ enum Put {
     Last,
     /// It was the last handle, and the wait for visits timed out. No new visit can start.
     Visited,
-    /// As `Visited`: the process of a visitor has ended, or does not go on.
+    /// As `Visited`: the process of a visitor has died, or does not go on.
     VisitorGone(LockError),
 }
 

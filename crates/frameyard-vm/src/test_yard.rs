@@ -183,7 +183,7 @@ impl Platform for TestPlatform {
     }
 
     fn note_corrupt(&self, lock: LockId) {
-        // Only a neighbour in a shared yard damages it.
+        // Only another process of a shared yard damages it.
         assert!(LIMIT.get() != u32::MAX, "what the lock of {lock} guards is corrupt");
     }
 

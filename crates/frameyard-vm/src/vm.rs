@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::sync::Ordering;
 use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
@@ -51,7 +51,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let (order, shards) = Root::order_for(yard, config)?;
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
         let counts = Counts { references: 1, mappings: 0 };
-        let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.adopt_zeroed(Adoption { counts, owner, index: 0 })?;
+        let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.into_zeroed(Ownership { counts, owner, index: 0 })?;
         let root = Root::write(yard, (pfn, order), shards, config).inspect_err(|_| {
             // SAFETY: only this function has the block: no anchor leads to it.
             let page = unsafe { yard.counted().allocated_page(pfn) };

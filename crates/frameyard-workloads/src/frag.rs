@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 use frameyard::locks::LockUse;
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::{Counts, references_of_pins};
 use frameyard::units::MigrateType;
 use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
@@ -332,7 +332,7 @@ const PINNED: Counts = match references_of_pins(Order::ZERO, 1) {
 
 /// Pins an allocated frame, as for direct access by a device: it cannot move from now on.
 fn pin<P: Platform>(yard: &Yard<P>, frame: Pfn) -> Result<(), TaskError> {
-    Ok(yard.counted().adopt(frame, Order::ZERO, Adoption { counts: PINNED, owner: 0, index: 0 })?)
+    Ok(yard.counted().init_refs(frame, Order::ZERO, Ownership { counts: PINNED, owner: 0, index: 0 })?)
 }
 
 /// Frees a frame that [`pin`] has pinned.

@@ -1,4 +1,4 @@
-//! The core as a kernel uses it: CPUs use their lists in sections with preemption disabled. Allocates a frame and frees it, repeatedly,
+//! The core as a kernel uses it: CPUs use their lists with preemption disabled. Allocates a frame and frees it, repeatedly,
 //! for counting instructions.
 //!
 //! ```console
@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::{
     AllocError, ByteSize, CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
     RawRegion, Yard, YardConfig,
@@ -28,7 +28,7 @@ use frameyard::{
 /// What a kernel keeps for each CPU, and reaches by a segment register. A process reaches what it keeps for a thread that way.
 struct ThisCpu {
     number: Cell<u32>,
-    /// Sections with preemption disabled that the CPU is in, and [`UNWANTED`]. As in Linux on x86-64, so that the end of a section
+    /// Guards that the CPU holds, and [`UNWANTED`]. As in Linux on x86-64, so that the drop of a guard
     /// compares one word with zero.
     preemption: Cell<u32>,
 }
@@ -41,14 +41,14 @@ thread_local! {
         const { ThisCpu { number: Cell::new(0), preemption: Cell::new(UNWANTED) } };
 }
 
-/// A section with preemption disabled.
+/// A guard: preemption is disabled while it exists.
 struct PreemptionOff;
 
 impl PreemptionOff {
     #[inline(always)]
     fn enter() -> Self {
         THIS_CPU.with(|cpu| cpu.preemption.set(cpu.preemption.get().wrapping_add(1)));
-        // The section's accesses come after this for an interrupt of this CPU.
+        // The accesses under the guard come after this for an interrupt of this CPU.
         compiler_fence(Ordering::SeqCst);
         Self
     }
@@ -99,12 +99,12 @@ impl Platform for Kernel {
     }
 
     #[inline(always)]
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         true
     }
 
-    /// The caller is in no section, and there is no other CPU. A kernel interrupts the other CPUs here and waits for them.
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    /// The caller has no guard, and there is no other CPU. A kernel interrupts the other CPUs here and waits for them.
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         assert_eq!(THIS_CPU.with(|cpu| cpu.preemption.get()), UNWANTED, "the caller may wait");
         Ok(())
     }

@@ -35,7 +35,7 @@
 //!
 //! The device itself holds one reference on each of its pages (as in the kernel's `ZONE_DEVICE` pages). So a count of zero means
 //! *frozen, or no page*. A CPU that splits, joins or removes a page freezes it first: it changes the count from one to zero,
-//! which fails if the page has other references. Until the CPU stores a count again (thaws the page) it owns the page.
+//! which fails if the page has other references. Until the CPU stores a count again (unfreezes the page) it owns the page.
 //!
 //! - **Look-up** (`PageMap::page`): section entry (Acquire), head by natural alignment, the head's tag. No write, no
 //!   lock.
@@ -46,12 +46,12 @@
 //!   still a write to the processor. So a platform that makes map pages read-only asks for marks around gets, and waits for
 //!   gets in progress ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
-//!   one frame; thaw.
+//!   one frame; unfreeze.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to
-//!   the whole; thaw.
+//!   the whole; unfreeze.
 //! - **Enter** (count a mapping, split, join, remove): find the device's row and generation; one exchange on the row's users checks
 //!   that the device is live and still of that generation. From then on the row keeps its device.
-//! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or thaw all again;
+//! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or unfreeze all again;
 //!   withdraw the sections; zero the structures.
 //!
 //! The result of a look-up may be stale at once. Only a reference keeps a page.
@@ -150,7 +150,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
 
     /// The page structure of a compound page of a device.
     fn head_page(&self, plan: &Plan, number: u64) -> PageRef<'a, P> {
-        // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
+        // As in `MemMap::outside`: a place that another process damaged is the first one.
         let place = self.map.index(plan.place_of(number));
         let place = if self.map.entry(place).is_some() { place } else { 0 };
         // SAFETY: a plan places its heads in the map, and the caller has backed the place.

@@ -18,11 +18,11 @@
 //! lock does the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
 //! together.
 //!
-//! # Sections
+//! # Restartable sequences
 //!
-//! On a platform with short sections the CPU of the lists needs no locked operation: see [`OwnList`] for the protocol. A thread that
+//! On a platform with restartable sequences the CPU of the lists needs no locked operation: see [`OwnList`] for the protocol. A thread that
 //! has taken the owner words has the lists to itself, as under the lock, and may be moved to another CPU. A yard uses locks or
-//! sections for all lists as long as it exists.
+//! sequences for all lists as long as it exists.
 //!
 //! # Limits
 //!
@@ -198,9 +198,9 @@ pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
     }
 }
 
-/// The owner word that is the lock of the lists; in sections, their CPU takes it with a store.
+/// The owner word that is the lock of the lists; in sequences, their CPU takes it with a store.
 const OWNER: usize = 0;
-/// The owner word that another thread locks first, to keep new sections out.
+/// The owner word that another thread locks first, to keep new sequences out.
 const CLAIM: usize = 1;
 
 /// The lists of one CPU in one zone.
@@ -319,7 +319,7 @@ impl PerCpuPages {
         LockId::PerCpu(self.zone(), self.cpu())
     }
 
-    /// The word that keeps new sections out. A thread that has it ends all sections before it takes the next one.
+    /// The word that keeps new sequences out. A thread that has it ends all sequences before it takes the next one.
     pub(crate) fn claim_word(&self) -> &AtomicU32 {
         &self.owners[CLAIM]
     }
@@ -449,20 +449,20 @@ impl<'a> CpuLists<'a> {
         OwnList { owners: &self.basic.owners, word: &list.word, entries: &list.entries }
     }
 
-    /// Takes the lock if it is free, and if the caller runs on the CPU where its lists are used in sections. The caller names the
+    /// Takes the lock if it is free, and if the caller runs on the CPU where its lists are used in sequences. The caller names the
     /// zone and CPU, which saves reading them.
     #[inline(always)]
     pub(crate) fn try_lock<P: Platform>(self, platform: &'a P, zone: ZoneId, cpu: CpuId) -> Option<LockedPcp<'a, P>> {
-        if !platform.has_sections() {
+        if !platform.has_sequences() {
             return self.try_lock_owner(platform, zone, cpu);
         }
         let guard = platform.guard();
-        let is_taken = platform.take_in_section(cpu, self.own_list(ListId::first(Group::Small)));
+        let is_taken = platform.take_in_sequence(cpu, self.own_list(ListId::first(Group::Small)));
         let id = LockId::PerCpu(zone, cpu);
         if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 
-    /// As [`try_lock`](Self::try_lock), on a platform without sections.
+    /// As [`try_lock`](Self::try_lock), on a platform without sequences.
     #[inline(always)]
     pub(crate) fn try_lock_owner<P: Platform>(
         self,
@@ -477,17 +477,17 @@ impl<'a> CpuLists<'a> {
     }
 
     /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for the zone lock at most.
-    /// Where CPUs use their lists in sections, this ends those of the lists' CPU.
+    /// Where CPUs use their lists in sequences, this ends those of the lists' CPU.
     pub(crate) fn lock<P: Platform>(self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
-        if !platform.has_sections() {
+        if !platform.has_sequences() {
             return self.lock_owner(platform, false);
         }
         platform.lock(self.lock_id(), &self.basic.owners[CLAIM])?;
-        if is_broken!(SectionsNotEnded) || platform.end_sections(Some(self.cpu())).is_ok() {
+        if is_broken!(SequencesNotEnded) || platform.end_sequences(Some(self.cpu())).is_ok() {
             return self.lock_owner(platform, true);
         }
         platform.unlock(self.lock_id(), &self.basic.owners[CLAIM]);
-        Err(LockError::SectionsNotEnded { lock: self.lock_id() })
+        Err(LockError::SequencesNotEnded { lock: self.lock_id() })
     }
 
     /// Takes the first owner word: the last step to have the lists alone.
@@ -501,20 +501,20 @@ impl<'a> CpuLists<'a> {
 
 /// Runs `work` on lists of several CPUs, each locked in turn, as far as they are `wanted`. Skips those whose lock the platform gives up.
 ///
-/// Where CPUs use their lists in sections, one call ends the sections of all CPUs. Until it is its turn, a CPU cannot use its lists.
+/// Where CPUs use their lists in sequences, one call ends the sequences of all CPUs. Until it is its turn, a CPU cannot use its lists.
 pub(crate) fn lock_each<'a, P: Platform>(
     all: impl Iterator<Item = CpuLists<'a>> + Clone,
     platform: &'a P,
     mut wanted: impl FnMut(CpuLists<'a>) -> bool,
     mut work: impl FnMut(LockedPcp<'a, P>),
 ) {
-    if !platform.has_sections() {
+    if !platform.has_sequences() {
         all.filter(|pcp| wanted(*pcp)).filter_map(|pcp| pcp.lock(platform).ok()).for_each(work);
         return;
     }
     // In one order, so that no two callers wait for each other.
     let claimed = all.clone().take_while(|pcp| platform.lock(pcp.lock_id(), &pcp.owners[CLAIM]).is_ok()).count();
-    let ended = is_broken!(SectionsNotEnded) || platform.end_sections(None).is_ok();
+    let ended = is_broken!(SequencesNotEnded) || platform.end_sequences(None).is_ok();
     for pcp in all.take(claimed) {
         if ended
             && wanted(pcp)
@@ -574,11 +574,11 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
         store(&self.pcp.own_high[Group::Large as usize], limits.large_high);
         store(&self.pcp.own_batch, limits.batch);
-        self.adopt_policy(policy);
+        self.use_policy(policy);
     }
 
     /// Applies the limits of the policy, or those that the yard sizes its lists to.
-    pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
+    pub(crate) fn use_policy(&mut self, policy: ZonePolicy) {
         let (highs, batch) = match list_limits(policy) {
             Some(ListLimits { high, batch }) => ([high, high, 0], batch),
             None => {
@@ -629,7 +629,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         if word.len() >= word.limit() || word.0 > u64::MAX - ListWord::FREE {
             return false;
         }
-        // A neighbour may have written any limit.
+        // Another process may have written any limit.
         let entry = &list.entries[word.len() % ARRAY];
         self.touch(entry, Access::Write);
         entry.store(index, Ordering::Relaxed);

@@ -39,7 +39,7 @@ pub(crate) mod policies;
 mod publication;
 mod racing_frees;
 mod reporting;
-mod sections;
+mod sequences;
 mod zone_lock;
 
 use std::string::String;

@@ -28,7 +28,7 @@ mod ranges;
 mod writer;
 
 pub use initialiser::Initialiser;
-pub(crate) use numbering::{FarSections, Numbering, OUTSIDE, RunEntry, SectionSlot, slots_for};
+pub(crate) use numbering::{Numbering, OUTSIDE, OtherRuns, RunEntry, SectionSlot, slots_for};
 pub(crate) use ranges::{RangeEntry, range_of, ranges_in};
 pub(crate) use writer::MapWriter;
 
@@ -230,7 +230,7 @@ impl MemMap {
         MapPlace(place ^ order.pages().0 as u32)
     }
 
-    /// What a look-up of a frame without a place finds. If there are several runs, a neighbour may have damaged their table since the
+    /// What a look-up of a frame without a place finds. If there are several runs, another process may have damaged their table since the
     /// frame was found: the first page structure stands in for the frame's.
     ///
     /// # Panics
@@ -252,7 +252,7 @@ impl MemMap {
     }
 
     /// The page structures of a range of frames in one run: the first, and how many. There are fewer than frames if the range would
-    /// end behind the map: a neighbour may have damaged the table of runs.
+    /// end behind the map: another process may have damaged the table of runs.
     pub(crate) fn structures(&self, frames: PfnRange) -> (NonNull<Page>, u64) {
         let first = frames.start.place(self);
         (self.address(first), frames.count().0.min(self.places() - u64::from(first)))

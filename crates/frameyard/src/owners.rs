@@ -116,7 +116,7 @@ pub trait FrameOwner: Sync {
     ///
     /// `to` is allocated, of the same order, and belongs to the caller. After a success `to` belongs to the owner, and
     /// `from` belongs to the caller, without users, as if just allocated
-    /// ([`CountedBlocks::disown`](crate::views::CountedBlocks::disown)).
+    /// ([`CountedBlocks::clear_refs`](crate::views::CountedBlocks::clear_refs)).
     ///
     /// # Errors
     ///
@@ -220,9 +220,10 @@ impl fmt::Debug for Owners<'_> {
     }
 }
 
-/// The words of a counted block's page, as an owner sets them when it adopts the block.
+/// The words of a counted block's page, as its owner sets them with
+/// [`CountedBlocks::init_refs`](crate::views::CountedBlocks::init_refs).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Adoption {
+pub struct Ownership {
     /// The initial counts. Without references the block is frozen.
     pub counts: Counts,
     /// The owner's word: its kind in bits 0–7.

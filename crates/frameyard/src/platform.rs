@@ -50,14 +50,14 @@ errors! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[non_exhaustive]
     pub enum LockError {
-        /// The process that holds the lock has ended. What the lock guards may be half changed, so no process takes it again:
+        /// The process that held the lock died. What the lock guards may be half changed, so no process takes it again:
         /// the yard is damaged, and all its processes should end.
-        HolderEnded {
+        OwnerDied {
             /// What the process held.
             lock: LockId,
             /// The number of the process, as it saw it itself.
             holder: u32,
-        } = "process {holder} ended while it held the lock of {lock}: the yard is damaged, end all its processes",
+        } = "process {holder} died while it held the lock of {lock}: the yard is damaged, end all its processes",
         /// A process has held the lock for longer than a wait may take. It may be stopped, or the word of the lock is damaged.
         LockStuck {
             /// What the process holds.
@@ -71,11 +71,11 @@ errors! {
             /// The lock.
             lock: LockId,
         } = "what the lock of {lock} guards is corrupt: the yard is damaged, end all its processes",
-        /// The platform cannot end the sections of a CPU: the lists of other CPUs cannot be drained.
-        SectionsNotEnded {
+        /// The platform cannot end the restartable sequences of a CPU: the lists of other CPUs cannot be drained.
+        SequencesNotEnded {
             /// The lists.
             lock: LockId,
-        } = "the sections that use {lock} cannot be ended: allow the system call or interrupt for it",
+        } = "the sequences that use {lock} cannot be ended: allow the system call or interrupt for it",
     }
 }
 
@@ -177,10 +177,10 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// that waited for a lock of the code it interrupted would wait for ever. User space needs no guard: `type Guard = ()`.
     type Guard;
 
-    /// Enters a section that holds a lock, before the lock is taken. The drop of the guard ends the section, after the unlock.
+    /// Takes a guard, before a lock is taken. The guard is dropped after the unlock.
     ///
-    /// Sections of a thread nest, and end in the reverse order of their beginning. So a guard can save the interrupt flag when
-    /// it is created and restore it when it is dropped. A section contains no sleep, and no wait except for locks.
+    /// Guards of a thread nest, and are dropped in the reverse order. So a guard can save the interrupt flag when
+    /// it is created and restore it when it is dropped. A thread with a guard does not sleep, and waits for nothing but locks.
     fn guard(&self) -> Self::Guard;
 
     /// The CPU that runs the caller. On the path of every allocation and free, so it should cost a few instructions.
@@ -213,7 +213,7 @@ pub trait Platform: MapBacking + Probe + Sync {
     ///
     /// # Errors
     ///
-    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has ended or does not
+    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has died or does not
     /// continue. [`lock_error`](Self::lock_error) then returns the same error.
     ///
     /// # Implementation
@@ -252,37 +252,38 @@ pub trait Platform: MapBacking + Probe + Sync {
         word.store(FREE, Ordering::Release);
     }
 
-    /// Whether a CPU uses its own lists in short sections that nothing else on that CPU enters, instead of under their lock. The
+    /// Whether a CPU uses its own lists in *restartable sequences*, instead of under their lock. A sequence is a few instructions
+    /// that end with one store: nothing else runs on that CPU in between, or the sequence has no effect. The
     /// answer is the same as long as the yard is used, and for all its views. `false` by default.
     ///
     /// If it is `true`, [`current_cpu`](Self::current_cpu) names the caller's own CPU, each CPU has a number of its own, and the platform
-    /// overrides [`end_sections`](Self::end_sections). The other methods have defaults for a kernel whose [`guard`](Self::guard)
+    /// overrides [`end_sequences`](Self::end_sequences). The other methods have defaults for a kernel whose [`guard`](Self::guard)
     /// keeps other code off the CPU: it disables interrupts if handlers use the yard, and preemption otherwise. [`OwnList`] describes
     /// the protocol.
     #[inline(always)]
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         false
     }
 
-    /// The CPU that runs the caller, for a section that follows; `None` without sections. The answer for a thread that cannot enter
-    /// sections is a number that no yard knows: the thread then takes slow paths, which bypass the lists.
+    /// The CPU that runs the caller, for a sequence that follows; `None` without sequences. The answer for a thread that cannot enter
+    /// sequences is a number that no yard knows: the thread then takes slow paths, which bypass the lists.
     #[inline(always)]
-    fn section_cpu(&self) -> Option<CpuId> {
-        if self.has_sections() { Some(self.current_cpu()) } else { None }
+    fn sequence_cpu(&self) -> Option<CpuId> {
+        if self.has_sequences() { Some(self.current_cpu()) } else { None }
     }
 
-    /// Takes the newest entry of a list of `cpu` in a section. Nothing if there is none, the list is in use, or the caller runs on
+    /// Takes the newest entry of a list of `cpu` in a sequence. Nothing if there is none, the list is in use, or the caller runs on
     /// another CPU or was interrupted: it then takes a slow path.
     #[inline(always)]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         let _guard = self.guard();
         if self.current_cpu() == cpu { list.pop(|| true) } else { Popped::NOTHING }
     }
 
-    /// Adds an entry to a list of `cpu` in a section. `false`, and nothing has changed, in the same cases, and if the list is at its
+    /// Adds an entry to a list of `cpu` in a sequence. `false`, and nothing has changed, in the same cases, and if the list is at its
     /// limit.
     #[inline(always)]
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
         let guard = self.guard();
         // Both ends drop the guard, so that no flag survives it.
         if self.current_cpu() == cpu && list.push(entry, || true) {
@@ -293,22 +294,22 @@ pub trait Platform: MapBacking + Probe + Sync {
         false
     }
 
-    /// Takes all lists of `cpu` in a section. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a
+    /// Takes all lists of `cpu` in a sequence. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a
     /// [`guard`](Self::guard).
     #[inline]
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         self.current_cpu() == cpu && list.take(|| true)
     }
 
-    /// Returns when each section that was in progress on `cpu` has ended, with or without its effect; `None` means all CPUs. Sections
+    /// Returns when each sequence that was in progress on `cpu` has ended, with or without its effect; `None` means all CPUs. Sequences
     /// that begin later see all that the caller did before, and the caller sees what earlier ones did. A kernel interrupts the CPU.
     /// Called without a [`guard`](Self::guard), by threads that may wait.
     ///
     /// # Errors
     ///
     /// The platform could not end them.
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        Err(SectionsNotEnded)
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        Err(SequencesNotEnded)
     }
 
     /// Notes that what the lock guards is corrupt: a link, an index, an order or a count that no yard writes. The calling thread
@@ -352,7 +353,7 @@ pub trait Platform: MapBacking + Probe + Sync {
         false
     }
 
-    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has ended, or the wait has
+    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has died, or the wait has
     /// reached its limit. `holder` is 0 if the word names no process; `still` says whether the word names it still. In a private
     /// yard, and by default, no wait ends this way.
     ///
@@ -403,11 +404,11 @@ pub trait Platform: MapBacking + Probe + Sync {
     }
 }
 
-/// A platform could not end the sections of a CPU in [`Platform::end_sections`].
+/// A platform could not end the restartable sequences of a CPU in [`Platform::end_sequences`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SectionsNotEnded;
+pub struct SequencesNotEnded;
 
-messages!(SectionsNotEnded { Self => "sections of a CPU cannot be ended" });
+messages!(SequencesNotEnded { Self => "restartable sequences of a CPU cannot be ended" });
 
 /// A worker thread panicked in [`Platform::run_workers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -162,7 +162,7 @@ fn take_range(runner: &Runner, mover: &Mover<'_>) {
         return;
     };
     runner.own(range, MARK);
-    runner.disown(range, MARK);
+    runner.release(range, MARK);
     runner.yard.free_range(range).expect("the range is ours");
 }
 

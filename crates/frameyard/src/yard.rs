@@ -16,7 +16,7 @@ use crate::boot::{
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
 use crate::lists::ListOrders;
-use crate::memmap::{FarSections, MapWriter, MemMap};
+use crate::memmap::{MapWriter, MemMap, OtherRuns};
 use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
@@ -91,12 +91,12 @@ pub(crate) struct FastPath {
     pub(crate) homes: &'static [AtomicU32],
     /// Which frames may be freed to which lists.
     pub(crate) blocks: PageblockMap<'static>,
-    /// The first frame of the near run. Its places begin at 0.
-    pub(crate) near_start: Pfn,
-    /// The allocation map of the near run: its end is the test whether a frame is near.
-    pub(crate) near: AllocationBytes<'static>,
+    /// The first frame of the largest run. Its places begin at 0.
+    pub(crate) largest_start: Pfn,
+    /// The allocation map of the largest run: its end is the test whether a frame is in it.
+    pub(crate) largest: AllocationBytes<'static>,
     /// Where the other runs lie.
-    pub(crate) far: FarSections,
+    pub(crate) other_runs: OtherRuns,
 }
 
 impl<P: Platform> Yard<P> {
@@ -167,8 +167,8 @@ impl<P: Platform> Yard<P> {
         if map.size.0 < found.numbering.places() * size_of::<Page>() as u64 {
             return Err(AttachError::TooSmall);
         }
-        if (found.tables.word(HeaderWord::Sections).load(Ordering::Relaxed) != 0) != platform.has_sections() {
-            return Err(AttachError::OtherSections);
+        if (found.tables.word(HeaderWord::Sequences).load(Ordering::Relaxed) != 0) != platform.has_sequences() {
+            return Err(AttachError::OtherSequences);
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
         let map =
@@ -196,13 +196,13 @@ impl<P: Platform> Yard<P> {
             (tables.home_pcps, tables.pageblocks)
         };
         let zone_tables = tables.zone_tables(map, geometry);
-        let near = zone_tables.allocation_map.near();
+        let largest = zone_tables.allocation_map.of_largest_run();
         let fast = FastPath {
             homes,
             blocks: PageblockMap::new(types, map.numbering(), geometry),
-            near_start: map.numbering().near().start,
-            near,
-            far: map.numbering().far(),
+            largest_start: map.numbering().largest_run().start,
+            largest,
+            other_runs: map.numbering().other_runs(),
         };
         let cpus = tables.cpus();
         let list_orders = ListOrders::new(geometry, tables.transfer.line_of_bits());

@@ -1,9 +1,9 @@
-//! Sections with interrupts disabled, which nest.
+//! Guards that disable interrupts. They nest.
 //!
-//! On bare x86-64 a section saves the interrupt flag and clears it. In a process, where `cli` would fault, a variable takes
+//! On bare x86-64 a guard saves the interrupt flag and clears it. In a process, where `cli` would fault, a variable takes
 //! the place of the flag, so that tests run the same code.
 
-/// A section with interrupts disabled, until it is dropped.
+/// A guard: interrupts are disabled until it is dropped.
 #[derive(Debug)]
 pub struct InterruptsOff {
     were_enabled: bool,
@@ -42,13 +42,13 @@ mod flag {
     pub(super) fn disable() -> bool {
         let flags: u64;
         // SAFETY: reads the flags and masks interrupts; kernel code runs in ring 0. No `nomem`: the compiler must not move
-        // memory accesses across the begin of the section.
+        // memory accesses to before the creation of the guard.
         unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
         flags & INTERRUPT_FLAG != 0
     }
 
     pub(super) fn enable() {
-        // SAFETY: interrupts were enabled when the section began.
+        // SAFETY: interrupts were enabled when the guard was created.
         unsafe { asm!("sti") };
     }
 }

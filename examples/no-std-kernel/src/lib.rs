@@ -3,7 +3,7 @@
 //! | file | shows |
 //! |---|---|
 //! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
-//! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled, which also keeps other code off the CPU's lists |
+//! | `interrupts.rs` | a [`Platform::Guard`] that disables interrupts, and so keeps other code off the CPU's lists |
 //!
 //! A real kernel takes its memory table from the firmware instead of `RAM`, and gives each CPU its number.
 #![cfg_attr(not(test), no_std)]
@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use frameyard::boot::{BootError, MachineBounds, ZoneLimits};
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::{
     AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn,
     PfnRange, Platform, RawRegion, Yard, YardConfig,
@@ -97,12 +97,12 @@ impl Platform for Kernel {
     }
 
     /// Handlers are off the CPU while a guard exists, so its lists need no lock.
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         true
     }
 
     /// There is one CPU, and the caller has no guard. A kernel for several CPUs interrupts each other one here and waits for its answer.
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         Ok(())
     }
 
@@ -231,7 +231,7 @@ mod tests {
             // A handler may allocate while the interrupted code holds no lock.
             let frame = interrupt_frame().unwrap();
             free_frame(frame).unwrap();
-            assert!(!interrupts::are_enabled(), "the sections inside end with interrupts still disabled");
+            assert!(!interrupts::are_enabled(), "the guards inside are dropped with interrupts still disabled");
         }
         assert!(interrupts::are_enabled());
 

@@ -1,7 +1,7 @@
 //! Allocating and freeing a block: the calls that programs make most often.
 //!
-//! The fast path does what the core can do at once, in a section of the caller's CPU or under the lock of its lists. It saves few
-//! registers and makes no call that could panic. Functions of their own do the rest, and report bad arguments.
+//! The fast path does what the core can do at once, in a restartable sequence of the caller's CPU or under the lock of its lists.
+//! It saves few registers and makes no call that could panic. Functions of their own do the rest, and report bad arguments.
 
 use core::hint::assert_unchecked;
 use core::ptr;
@@ -48,13 +48,13 @@ pub unsafe fn alloc<Y: Handle>(
     unsafe {
         if order == 0 {
             match yard.as_ref() {
-                Some(handle) if has_sections(handle) => alloc_in_section(handle, Order::ZERO, flags, frame, error),
+                Some(handle) if has_sequences(handle) => alloc_in_sequence(handle, Order::ZERO, flags, frame, error),
                 Some(_) => alloc_single_locked(yard, flags, frame, error),
                 None => alloc_rest(yard, order, flags, frame, error),
             }
         } else {
             match yard.as_ref() {
-                Some(handle) if has_sections(handle) => alloc_larger(yard, order, flags, frame, error),
+                Some(handle) if has_sequences(handle) => alloc_larger(yard, order, flags, frame, error),
                 Some(_) => alloc_larger_locked(yard, order, flags, frame, error),
                 None => alloc_rest(yard, order, flags, frame, error),
             }
@@ -62,20 +62,20 @@ pub unsafe fn alloc<Y: Handle>(
     }
 }
 
-/// Whether CPUs use their lists in sections. The answer is always the same.
+/// Whether CPUs use their lists in sequences. The answer is always the same.
 ///
-/// A call tests the order first, then this: without sections, one function for single frames and one for blocks do all that is to do. They
-/// save registers, which the fast path in a section does not need.
+/// A call tests the order first, then this: without sequences, one function for single frames and one for blocks do all that is to do. They
+/// save registers, which the fast path in a sequence does not need.
 #[inline(always)]
-fn has_sections<Y: Handle>(handle: &Y) -> bool {
-    handle.yard().platform().has_sections()
+fn has_sequences<Y: Handle>(handle: &Y) -> bool {
+    handle.yard().platform().has_sequences()
 }
 
-/// [`alloc`] of another order than 0, where CPUs use their lists in sections.
+/// [`alloc`] of another order than 0, where CPUs use their lists in sequences.
 ///
 /// # Safety
 ///
-/// As for [`alloc`]; and `yard` is not null, and has sections. `order` is not 0.
+/// As for [`alloc`]; and `yard` is not null, and has sequences. `order` is not 0.
 #[inline(never)]
 unsafe extern "C" fn alloc_larger<Y: Handle>(
     yard: *const Y,
@@ -90,18 +90,18 @@ unsafe extern "C" fn alloc_larger<Y: Handle>(
             return alloc_rest(yard, order, flags, frame, error);
         }
         let handle = &*yard;
-        assert_unchecked(has_sections(handle));
-        alloc_in_section(handle, larger(order), flags, frame, error)
+        assert_unchecked(has_sequences(handle));
+        alloc_in_sequence(handle, larger(order), flags, frame, error)
     }
 }
 
-/// [`alloc`] where CPUs use their lists in sections.
+/// [`alloc`] where CPUs use their lists in sequences.
 ///
 /// # Safety
 ///
 /// As for [`alloc`].
 #[inline(always)]
-unsafe fn alloc_in_section<Y: Handle>(
+unsafe fn alloc_in_sequence<Y: Handle>(
     handle: &Y,
     order: Order,
     flags: u32,
@@ -125,7 +125,7 @@ unsafe fn alloc_in_section<Y: Handle>(
     unsafe { alloc_rest(yard, u32::from(order.0), flags, frame, error) }
 }
 
-/// Allocates a block that has left its list, far from most memory.
+/// Allocates a block that has left its list, outside the largest run of memory.
 ///
 /// # Safety
 ///
@@ -142,11 +142,11 @@ unsafe fn finish_alloc<Y: Handle>(
     unsafe { call_for(yard, (frame, "frame"), error, |_| Ok(alloc.finish()?.0)) }
 }
 
-/// [`alloc_in_section`] where CPUs lock their lists.
+/// [`alloc_in_sequence`] where CPUs lock their lists.
 ///
 /// # Safety
 ///
-/// As for [`alloc`]; and `yard` is not null, and has no sections.
+/// As for [`alloc`]; and `yard` is not null, and has no sequences.
 #[inline(always)]
 unsafe fn alloc_locked<Y: Handle>(
     yard: *const Y,
@@ -158,7 +158,7 @@ unsafe fn alloc_locked<Y: Handle>(
     // SAFETY: passed on to the caller.
     unsafe {
         let handle = &*yard;
-        assert_unchecked(!has_sections(handle));
+        assert_unchecked(!has_sequences(handle));
         if handle.is_usable() && flags & !USUAL_FLAGS == 0 && !frame.is_null() {
             match handle.yard().alloc_locked_at_once(order, Gfp::from_bits_truncate(flags)) {
                 AllocAtOnce::Done(pfn) => {
@@ -240,8 +240,8 @@ pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mu
     // SAFETY: passed on to the caller.
     unsafe {
         let Some(handle) = yard.as_ref() else { return free_rest(yard, frame, order, error) };
-        match (has_sections(handle), order) {
-            (true, 0) => free_in_section(handle, frame, Order::ZERO, error),
+        match (has_sequences(handle), order) {
+            (true, 0) => free_in_sequence(handle, frame, Order::ZERO, error),
             (true, _) => free_larger(yard, frame, order, error),
             (false, 0) => free_single_locked(yard, frame, error),
             (false, _) => free_larger_locked(yard, frame, order, error),
@@ -249,11 +249,11 @@ pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mu
     }
 }
 
-/// [`free()`] of another order than 0, where CPUs use their lists in sections.
+/// [`free()`] of another order than 0, where CPUs use their lists in sequences.
 ///
 /// # Safety
 ///
-/// As for [`free()`]; and `yard` is not null, and has sections. `order` is not 0.
+/// As for [`free()`]; and `yard` is not null, and has sequences. `order` is not 0.
 #[inline(never)]
 unsafe extern "C" fn free_larger<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
@@ -262,18 +262,18 @@ unsafe extern "C" fn free_larger<Y: Handle>(yard: *const Y, frame: u64, order: u
             return free_rest(yard, frame, order, error);
         }
         let handle = &*yard;
-        assert_unchecked(has_sections(handle));
-        free_in_section(handle, frame, larger(order), error)
+        assert_unchecked(has_sequences(handle));
+        free_in_sequence(handle, frame, larger(order), error)
     }
 }
 
-/// [`free()`] where CPUs use their lists in sections.
+/// [`free()`] where CPUs use their lists in sequences.
 ///
 /// # Safety
 ///
 /// As for [`free()`].
 #[inline(always)]
-unsafe fn free_in_section<Y: Handle>(handle: &Y, frame: u64, order: Order, error: *mut fy_error) -> fy_status {
+unsafe fn free_in_sequence<Y: Handle>(handle: &Y, frame: u64, order: Order, error: *mut fy_error) -> fy_status {
     let yard = ptr::from_ref(handle);
     if handle.is_usable() {
         match handle.yard().free_at_once(Pfn(frame), order) {
@@ -303,17 +303,17 @@ unsafe fn finish_free<Y: Handle>(
     unsafe { call(yard, error, |_| Ok(free.finish()?)) }
 }
 
-/// [`free_in_section`] where CPUs lock their lists.
+/// [`free_in_sequence`] where CPUs lock their lists.
 ///
 /// # Safety
 ///
-/// As for [`free()`]; and `yard` is not null, and has no sections.
+/// As for [`free()`]; and `yard` is not null, and has no sequences.
 #[inline(always)]
 unsafe fn free_locked<Y: Handle>(yard: *const Y, frame: u64, order: Order, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe {
         let handle = &*yard;
-        assert_unchecked(!has_sections(handle));
+        assert_unchecked(!has_sequences(handle));
         if handle.is_usable() {
             match handle.yard().free_locked_at_once(Pfn(frame), order) {
                 FreeAtOnce::Done => return fy_status::FY_OK,
@@ -357,7 +357,7 @@ unsafe extern "C" fn free_larger_locked<Y: Handle>(
     }
 }
 
-/// [`free()`] of a block that is not allocated as the caller says, or lies far from most memory, or with a bad handle.
+/// [`free()`] of a block that is not allocated as the caller says, or lies outside the largest run of memory, or with a bad handle.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
 use super::*;
 
-unsafe extern "C" fn enter(_context: *mut c_void) -> fy_section {
-    fy_section { cpu: 0, state: 0 }
+unsafe extern "C" fn enter(_context: *mut c_void) -> fy_guard {
+    fy_guard { cpu: 0, state: 0 }
 }
 
-unsafe extern "C" fn leave(_context: *mut c_void, _section: fy_section) {}
+unsafe extern "C" fn leave(_context: *mut c_void, _guard: fy_guard) {}
 
 unsafe extern "C" fn current_cpu(_context: *mut c_void) -> u32 {
     0
@@ -23,7 +23,7 @@ fn kernel(panic: unsafe extern "C" fn(*const c_char)) -> Kernel {
         enter: Some(enter),
         leave: Some(leave),
         current_cpu: Some(current_cpu),
-        end_sections: None,
+        end_sequences: None,
         spin: None,
         wait: None,
         frame_bytes: None,

@@ -8,25 +8,25 @@
 /* What each CPU has for itself. A real kernel finds it through a segment register. */
 struct this_cpu {
   uint32_t number;
-  uint32_t interrupts_off; /* sections that the CPU is in */
+  uint32_t interrupts_off; /* guards that the CPU holds */
 };
 
 extern struct this_cpu cpus[2];
 extern uint32_t running; /* the CPU that the thread plays */
 
-static inline fy_section fy_inline_enter(void) {
-  fy_section section;
+static inline fy_guard fy_inline_enter(void) {
+  fy_guard guard;
   struct this_cpu *cpu = &cpus[running];
-  section.cpu = cpu->number;
-  section.state = cpu->interrupts_off;
+  guard.cpu = cpu->number;
+  guard.state = cpu->interrupts_off;
   cpu->interrupts_off = 1;
   __asm__ volatile("" ::: "memory");
-  return section;
+  return guard;
 }
 
-static inline void fy_inline_leave(fy_section section) {
+static inline void fy_inline_leave(fy_guard guard) {
   __asm__ volatile("" ::: "memory");
-  cpus[section.cpu].interrupts_off = section.state;
+  cpus[guard.cpu].interrupts_off = guard.state;
 }
 
 static inline uint32_t fy_inline_current_cpu(void) { return cpus[running].number; }

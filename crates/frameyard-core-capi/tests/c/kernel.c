@@ -147,8 +147,8 @@ int kernel(uint64_t argument) {
     fy_yard_destroy(yard);
   }
 
-  /* Without sections, CPUs lock their lists: under the default policy, and with free lists. */
-  ops.end_sections = NULL;
+  /* Without sequences, CPUs lock their lists: under the default policy, and with free lists. */
+  ops.end_sequences = NULL;
   for (at = 0; at < 2; at++) {
     config.policy = at == 0 ? NULL : "vanilla";
     CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);

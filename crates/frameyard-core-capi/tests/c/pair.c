@@ -12,7 +12,7 @@ int kernel(uint64_t argument) {
   config.memory = &range;
   config.memory_ranges = 1;
 #ifdef FY_LOCKS
-  ops.end_sections = NULL;
+  ops.end_sequences = NULL;
 #endif
   if (fy_core_create(&ops, &config, &yard, NULL) != FY_OK) return 1;
   while (pairs-- > 0) {

@@ -53,14 +53,14 @@ size_t stack_used(void) {
   return (size_t)((const unsigned char *)(stack + STACK_WORDS) - (const volatile unsigned char *)word);
 }
 
-static fy_section enter(void *context) {
+static fy_guard enter(void *context) {
   (void)context;
   return fy_inline_enter();
 }
 
-static void leave(void *context, fy_section section) {
+static void leave(void *context, fy_guard guard) {
   (void)context;
-  fy_inline_leave(section);
+  fy_inline_leave(guard);
 }
 
 static uint32_t current_cpu(void *context) {
@@ -68,8 +68,8 @@ static uint32_t current_cpu(void *context) {
   return fy_inline_current_cpu();
 }
 
-/* No other CPU runs while this one does, and the caller is in no section. */
-static int32_t end_sections(void *context, uint32_t cpu) {
+/* No other CPU runs while this one does, and the caller has no guard. */
+static int32_t end_sequences(void *context, uint32_t cpu) {
   (void)context;
   (void)cpu;
   return cpus[running].interrupts_off == 0 ? 1 : -1;
@@ -101,7 +101,7 @@ fy_platform_ops kernel_ops(void) {
   ops.enter = enter;
   ops.leave = leave;
   ops.current_cpu = current_cpu;
-  ops.end_sections = end_sections;
+  ops.end_sequences = end_sequences;
   ops.frame_bytes = frame_bytes;
   ops.log = log_line;
   ops.panic = panic;

@@ -4,11 +4,11 @@ use std::ptr::NonNull;
 
 use crate::fixture::HeapRegion;
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 use frameyard_counting::{Counted, CountingPlatform, SpanTouches, TaskCounters};
 
-/// One CPU without memory behind its frames, which uses its lists under locks or in sections.
+/// One CPU without memory behind its frames, which uses its lists under locks or in restartable sequences.
 struct OneCpu {
     access: ListAccess,
 }
@@ -17,7 +17,7 @@ struct OneCpu {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ListAccess {
     Locks,
-    Sections,
+    Sequences,
 }
 
 impl Platform for OneCpu {
@@ -30,10 +30,10 @@ impl Platform for OneCpu {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
-    fn has_sections(&self) -> bool {
-        self.access == ListAccess::Sections
+    fn has_sequences(&self) -> bool {
+        self.access == ListAccess::Sequences
     }
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         Ok(())
     }
 }
@@ -98,7 +98,7 @@ fn hold(yard: &CountedYard, order: Order, held: usize) {
 
 /// How a yard's CPU uses its lists, and the lines that all entries of a list lie on. In the locked lists of a kernel, entries have the
 /// first line to themselves.
-const ACCESSES: [(ListAccess, u64); 2] = [(ListAccess::Locks, 8), (ListAccess::Sections, 9)];
+const ACCESSES: [(ListAccess, u64); 2] = [(ListAccess::Locks, 8), (ListAccess::Sequences, 9)];
 
 #[test]
 fn a_pair_touches_four_lines_and_a_fifth_if_its_entry_is_not_on_the_first_line_of_the_list() {

@@ -93,7 +93,7 @@ impl<Y: YardHandle> MappedFrames<Y> {
     /// # Panics
     ///
     /// If they belong to another yard.
-    pub(crate) fn adopt(yard: Y, frames: Frames<'_, HostPlatform>) -> Result<Self, AllocError> {
+    pub(crate) fn new(yard: Y, frames: Frames<'_, HostPlatform>) -> Result<Self, AllocError> {
         assert!(ptr::eq(yard.yard(), frames.yard()), "frames of this yard");
         let (range, first) = mapped(frames)?;
         Ok(Self { yard, range, first })

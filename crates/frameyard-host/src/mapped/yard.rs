@@ -97,9 +97,9 @@ impl OwnedYard {
 
     /// Has the yard, which lies in two private regions, go on in forked children. The handlers are installed.
     pub(crate) fn make_fork_safe(&mut self) -> Result<(), AttachError> {
-        let sections = self.yard.platform().sections();
+        let sequences = self.yard.platform().sequences();
         // SAFETY: both regions belong to one yard and are private. They stay mapped until `fork_safe` is dropped, before them.
-        self.fork_safe = Some(unsafe { ForkSafe::new(raw(&self.map), raw(&self.control), sections)? });
+        self.fork_safe = Some(unsafe { ForkSafe::new(raw(&self.map), raw(&self.control), sequences)? });
         Ok(())
     }
 

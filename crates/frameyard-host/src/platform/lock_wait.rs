@@ -5,13 +5,13 @@
 //!
 //! | the holder | error | noticed after |
 //! |---|---|---|
-//! | has ended ([`Attachment::has_ended`]) | [`LockError::HolderEnded`], and the yard is damaged for good | about 50 ms, later at once |
+//! | has died ([`Attachment::has_ended`]) | [`LockError::OwnerDied`], and the yard is damaged for good | about 50 ms, later at once |
 //! | is stopped, or the word is damaged and names a living process | [`LockError::LockStuck`] | the limit |
 //!
-//! No process takes a lock of an ended holder again. What the lock guards may be half changed, and stays out of use.
+//! No process takes a lock of a dead holder again. What the lock guards may be half changed, and stays out of use.
 //!
 //! A call that fails may need the same lock again, for the rest of its frames. So a later wait for a process that is known
-//! to have ended is over at once, and one for a lock that did not come free before is short.
+//! to have died is over at once, and one for a lock that did not come free before is short.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,15 +46,15 @@ pub(super) struct LockWait {
     limit: Duration,
     /// The last lock that did not come free, or 0: the holder in the high half, the low half of the word's address.
     stuck: AtomicU64,
-    /// The name of the last holder that was found to have ended, or 0.
-    ended: AtomicU32,
+    /// The name of the last holder that was found to have died, or 0.
+    died: AtomicU32,
 }
 
 impl LockWait {
     pub(super) fn new(attachment: Arc<Attachment>, limit: Duration) -> Self {
         // What this thread did not ask for is of another yard.
         LAST_ERROR.set(None);
-        Self { attachment, limit, stuck: AtomicU64::new(0), ended: AtomicU32::new(FREE) }
+        Self { attachment, limit, stuck: AtomicU64::new(0), died: AtomicU32::new(FREE) }
     }
 
     /// The damage of the yard, or the error of the last wait of this thread, which it forgets.
@@ -69,7 +69,7 @@ impl LockWait {
 
     /// Whether a waiter looks at the holder in this round.
     fn looks_at(&self, holder: u32, round: u32) -> bool {
-        let is_known = holder != FREE && holder == self.ended.load(Ordering::Relaxed);
+        let is_known = holder != FREE && holder == self.died.load(Ordering::Relaxed);
         is_known || (round >= YIELD_ROUNDS && round.is_multiple_of(ROUNDS_PER_CHECK))
     }
 
@@ -83,11 +83,11 @@ impl LockWait {
         still: &dyn Fn() -> bool,
     ) -> Option<LockError> {
         let process = self.attachment.named(holder);
-        // The word names a process that has ended now, so it names it for good.
+        // The word names a process that has died, so it names it for good.
         if holder != FREE && self.attachment.has_ended(process) && still() {
-            self.ended.store(holder, Ordering::Relaxed);
+            self.died.store(holder, Ordering::Relaxed);
             self.attachment.note_damage(lock, process);
-            return Some(LockError::HolderEnded { lock, holder: process.id() });
+            return Some(LockError::OwnerDied { lock, holder: process.id() });
         }
         let stuck = u64::from(holder) << 32 | u64::from(word);
         let was_stuck = self.stuck.load(Ordering::Relaxed) == stuck;
@@ -206,7 +206,7 @@ mod tests {
         holder.lock(LOCK, &word).unwrap();
         drop(holder);
         let error = waiter.lock(LOCK, &word).unwrap_err();
-        assert_eq!(error, LockError::HolderEnded { lock: LOCK, holder: std::process::id() });
+        assert_eq!(error, LockError::OwnerDied { lock: LOCK, holder: std::process::id() });
         for platform in [&waiter, &waiter, &other] {
             assert_eq!(platform.lock_error(), Some(error));
         }
@@ -217,7 +217,7 @@ mod tests {
         assert!(shared.looks_at(name, 0) && !shared.looks_at(name + 1, 0) && !shared.looks_at(FREE, 0));
         assert_eq!(
             waiter.lock(LockId::LruShard(NodeId(0), 0), &AtomicU32::new(name)),
-            Err(LockError::HolderEnded { lock: LockId::LruShard(NodeId(0), 0), holder: std::process::id() })
+            Err(LockError::OwnerDied { lock: LockId::LruShard(NodeId(0), 0), holder: std::process::id() })
         );
         assert_eq!(waiter.lock(LOCK, &AtomicU32::new(FREE)), Ok(Contention::Free), "other locks serve as before");
     }
@@ -226,7 +226,7 @@ mod tests {
     fn a_word_that_names_no_process_damages_the_yard() {
         let [waiter] = platforms();
         let error = waiter.lock(LOCK, &AtomicU32::new(0xdead_beef)).unwrap_err();
-        assert_eq!(error, LockError::HolderEnded { lock: LOCK, holder: 0 });
+        assert_eq!(error, LockError::OwnerDied { lock: LOCK, holder: 0 });
     }
 
     #[test]

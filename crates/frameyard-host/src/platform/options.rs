@@ -73,7 +73,7 @@ pub enum ListAccess {
     /// CPU of the host, on x86-64, with glibc 2.35 or later and Linux 5.10 or later. Otherwise as [`Locked`](ListAccess::Locked).
     /// Threads without an `rseq` area then free to the zone and allocate from it.
     #[default]
-    Sections,
+    Sequences,
     /// Under the lock of the lists.
     Locked,
 }

@@ -29,7 +29,7 @@
 //!
 //! # Damage
 //!
-//! A process that finds a lock whose holder has ended notes the lock and the holder in the two words behind the slots. The
+//! A process that finds a lock whose holder has died notes the lock and the holder in the two words behind the slots. The
 //! note stays: the yard is damaged, for all its processes.
 
 use std::io;
@@ -44,7 +44,7 @@ use crate::sys::own_file::{self, OwnFile};
 /// The number of slots, and so of processes that a file can have at once.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
-/// Words behind those of the slots: the lock whose holder has ended, and the holder, [`CORRUPT`] or 0. The holder is written last.
+/// Words behind those of the slots: the lock whose holder has died, and the holder, [`CORRUPT`] or 0. The holder is written last.
 const DAMAGED_LOCK: usize = SLOTS;
 const DAMAGED_BY: usize = SLOTS + 1;
 /// The number of words of the table.
@@ -128,7 +128,7 @@ impl Attachment {
         Process(if last as u32 == identity { last } else { u64::from(identity) })
     }
 
-    /// Notes that the yard is damaged: `holder` has ended and holds a lock, or what the lock guards is [`CORRUPT`].
+    /// Notes that the yard is damaged: `holder` died holding a lock, or what the lock guards is [`CORRUPT`].
     pub(crate) fn note_damage(&self, lock: LockId, holder: Process) {
         let words = self.table.atomics();
         if words[DAMAGED_BY].load(Ordering::Relaxed) == 0 {
@@ -147,7 +147,7 @@ impl Attachment {
         match holder {
             Process(0) => None,
             CORRUPT => Some(LockError::Corrupt { lock }),
-            holder => Some(LockError::HolderEnded { lock, holder: holder.id() }),
+            holder => Some(LockError::OwnerDied { lock, holder: holder.id() }),
         }
     }
 

@@ -6,7 +6,7 @@
 //! pages are not pages of the file. They are private memory of each process, behind which the host shows its
 //! zero page or its huge zero page. A compound page of any size takes two mappings: its head and its tails.
 //!
-//! No yard writes to tails. A neighbour that writes at random to the shared memory can mislead this process to: with a forged link,
+//! No yard writes to tails. Another process that writes at random to the shared memory can mislead this process to: with a forged link,
 //! a forged row of a device, or a forged change that makes tails of a page in use. The write then takes a page of private memory
 //! that no other process sees, until the next change there.
 //!

@@ -9,7 +9,7 @@
 //! | Every keeper makes the change and answers with the number, or with an error. | its slot, `ANSWERS` |
 //! | The changing process waits for all slots, then releases the right. | `LOCK` |
 //!
-//! A keeper that missed a change sets its whole view up anew from the records. A process that ended while it held
+//! A keeper that missed a change sets its whole view up anew from the records. A process that died while it held
 //! the right is succeeded by the next one, which makes all views set up anew.
 
 use std::io;
@@ -166,7 +166,7 @@ impl<B: WordStore> ViewWords<B> {
         self.word(slots::<B>() + 4 * slot.0 + word)
     }
 
-    /// Takes the right to change views. Succeeds a holder that has ended.
+    /// Takes the right to change views. Succeeds a holder that has died.
     pub(super) fn lock(&self) -> Result<Changing<'_, B>, DeviceMapProblem> {
         let (me, begin) = (self.store.this(), Instant::now());
         let mut nap = Duration::from_micros(20);
@@ -417,7 +417,7 @@ impl<B: WordStore> Changing<'_, B> {
         Ok(())
     }
 
-    /// Makes the number even again after a holder that ended in the middle of a change. All views set up anew.
+    /// Makes the number even again after a holder that died in the middle of a change. All views set up anew.
     fn after_dead_holder(&self) {
         let number = self.words.change();
         // Release: pairs with the Acquire in `change`.

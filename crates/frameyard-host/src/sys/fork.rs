@@ -56,7 +56,7 @@ struct Forking {
     gate: RwLockWriteGuard<'static, ()>,
 }
 
-/// Keeps forks away until it is dropped. These sections do not nest, and call no yard.
+/// Keeps forks away until it is dropped. A thread has at most one of these guards, and calls no yard meanwhile.
 pub(crate) fn inside() -> RwLockReadGuard<'static, ()> {
     GATE.read().unwrap_or_else(PoisonError::into_inner)
 }

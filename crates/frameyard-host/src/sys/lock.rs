@@ -1,4 +1,4 @@
-//! Mutexes without poisoning: every critical section of this crate leaves complete data behind when it panics.
+//! Mutexes without poisoning: in this crate, a thread that panics while it holds one leaves complete data behind.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::AttachError;
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Pfn, Platform, RawRegion, Yard};
 
 use super::fork::{self, Hook, OtherThreads};
-use super::sections::Sections;
+use super::sequences::Sequences;
 
 /// The private yards of this process.
 static YARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
@@ -86,10 +86,10 @@ impl ForkSafe {
     pub(crate) unsafe fn new(
         map: RawRegion,
         control: RawRegion,
-        sections: Option<Sections>,
+        sequences: Option<Sequences>,
     ) -> Result<Self, AttachError> {
         // SAFETY: passed on to the caller. The platform has no bytes of frames.
-        let view = unsafe { Yard::attach(map, control, LocksOnly { sections })? };
+        let view = unsafe { Yard::attach(map, control, LocksOnly { sequences })? };
         let control = control.base.addr().get();
         yards().push(Registered { control, view, is_locked: false });
         Ok(Self { control })
@@ -105,7 +105,7 @@ impl Drop for ForkSafe {
 /// The platform of a view that only locks and unlocks. Its locks are those of a private yard's `HostPlatform`.
 #[derive(Debug)]
 struct LocksOnly {
-    sections: Option<Sections>,
+    sequences: Option<Sequences>,
 }
 
 impl Platform for LocksOnly {
@@ -129,12 +129,12 @@ impl Platform for LocksOnly {
         None
     }
 
-    fn has_sections(&self) -> bool {
-        self.sections.is_some()
+    fn has_sequences(&self) -> bool {
+        self.sequences.is_some()
     }
 
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        self.sections.ok_or(SectionsNotEnded)?.end_on(cpu).map_err(|_| SectionsNotEnded)
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        self.sequences.ok_or(SequencesNotEnded)?.end_on(cpu).map_err(|_| SequencesNotEnded)
     }
 }
 

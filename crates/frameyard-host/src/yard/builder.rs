@@ -216,7 +216,7 @@ impl HostYardBuilder {
     /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck), or with
     /// [`DeviceMapProblem::Changing`](crate::DeviceMapProblem::Changing) if it waits for the right to change views of the memory map.
     ///
-    /// A holder that has ended is noticed earlier. Private yards have no limit.
+    /// A holder that has died is noticed earlier. Private yards have no limit.
     #[must_use]
     pub fn lock_limit(mut self, limit: Duration) -> Self {
         self.lock_limit = limit;
@@ -288,7 +288,7 @@ impl HostYardBuilder {
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
         let platform = match self.list_access {
-            ListAccess::Sections => platform.with_sections(config.cpus.len() as u32),
+            ListAccess::Sequences => platform.with_sequences(config.cpus.len() as u32),
             ListAccess::Locked => platform,
         };
         let devices = config.device_space.zip(layout.device_map_offset());

@@ -112,14 +112,14 @@ fn a_forked_child_goes_on_with_its_copy_of_a_private_yard() {
         return;
     }
     let cases = [
-        (ZonePolicy::Bits, ListAccess::Sections),
+        (ZonePolicy::Bits, ListAccess::Sequences),
         (ZonePolicy::Bits, ListAccess::Locked),
-        (ZonePolicy::Vanilla, ListAccess::Sections),
+        (ZonePolicy::Vanilla, ListAccess::Sequences),
     ];
     for (policy, access) in cases {
         println!("{policy} {access:?}");
         let yard = made(policy, access);
-        if access == ListAccess::Sections && !yard.platform().has_sections() {
+        if access == ListAccess::Sequences && !yard.platform().has_sequences() {
             println!("skipped: no restartable sequences here");
             continue;
         }

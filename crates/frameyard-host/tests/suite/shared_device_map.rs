@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::neighbour_process::{go_on, stop};
+use crate::sharing_process::{go_on, stop};
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{

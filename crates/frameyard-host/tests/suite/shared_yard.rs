@@ -413,7 +413,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
         (5, 1, AttachError::Damaged),
         (5, u64::MAX, AttachError::Damaged),
         (7, u64::MAX, AttachError::TooSmall),
-        (25, 1, AttachError::OtherSections),
+        (25, 1, AttachError::OtherSequences),
     ];
     for (index, value, expected) in damage {
         let intact = header[index].swap(value, Ordering::AcqRel);

@@ -51,12 +51,13 @@ pub(crate) struct SimRunArgs {
 /// How simulated CPUs use their own lists.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ListAccessArg {
-    /// In sections under bits; under locks with all other policies, which stand for kernels
+    /// In restartable sequences under bits; under locks with all other policies, which stand for kernels
     ByPolicy,
     /// Under the lock of the lists
     Locks,
-    /// In sections that nothing else on the CPU enters
-    Sections,
+    /// In restartable sequences
+    #[value(name = "sections")]
+    Sequences,
 }
 
 impl ListAccessArg {
@@ -65,7 +66,7 @@ impl ListAccessArg {
         match self {
             Self::ByPolicy => ListAccess::of_policy(policy),
             Self::Locks => ListAccess::Locks,
-            Self::Sections => ListAccess::Sections,
+            Self::Sequences => ListAccess::Sequences,
         }
     }
 }

@@ -57,8 +57,8 @@ impl FittedParameter {
     /// Whether the fit pushed the parameter to a bound: the rows ask for an impossible value, or do not constrain it.
     #[must_use]
     pub fn is_at_bound(&self) -> bool {
-        let near = |bound: f64| (self.after - bound).abs() <= 1e-3 * bound.abs();
-        near(self.bounds.0) || near(self.bounds.1)
+        let is_at = |bound: f64| (self.after - bound).abs() <= 1e-3 * bound.abs();
+        is_at(self.bounds.0) || is_at(self.bounds.1)
     }
 }
 

@@ -215,41 +215,41 @@ mod tests {
     use super::*;
 
     const SEARCH: Search = Search { first_step: 0.1, last_step: 1e-3, rounds: 60, pull: 0.0 };
-    const FAR: [(f64, f64); 2] = [(-10.0, 10.0); 2];
+    const WIDE: [(f64, f64); 2] = [(-10.0, 10.0); 2];
 
     fn found(search: Search, bounds: &[(f64, f64)], residuals: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
         let mut evaluate = |places: &[Vec<f64>]| Ok::<_, Infallible>(places.iter().map(|at| residuals(at)).collect());
         search.minimise(&[-1.2, 1.0], bounds, &mut evaluate).unwrap().values
     }
 
-    fn assert_near(found: &[f64], expected: &[f64], within: f64) {
-        let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= within);
-        assert!(near, "{found:?}, expected {expected:?}");
+    fn assert_close(found: &[f64], expected: &[f64], within: f64) {
+        let are_close = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= within);
+        assert!(are_close, "{found:?}, expected {expected:?}");
     }
 
     #[test]
     fn a_curved_valley_is_followed_to_its_end() {
         let search = Search { first_step: 1e-3, last_step: 1e-6, ..SEARCH };
         let residuals = |at: &[f64]| vec![10.0 * (at[1] - at[0] * at[0]), 1.0 - at[0]];
-        assert_near(&found(search, &FAR, residuals), &[1.0, 1.0], 1e-3);
+        assert_close(&found(search, &WIDE, residuals), &[1.0, 1.0], 1e-3);
     }
 
     #[test]
     fn a_value_held_at_its_bound_leaves_the_rest_optimal() {
         let residuals = |at: &[f64]| vec![at[0] - 3.0, at[0] + at[1] - 1.0];
-        assert_near(&found(SEARCH, &[(-10.0, 2.0), (-10.0, 10.0)], residuals), &[2.0, -1.0], 1e-3);
+        assert_close(&found(SEARCH, &[(-10.0, 2.0), (-10.0, 10.0)], residuals), &[2.0, -1.0], 1e-3);
     }
 
     #[test]
     fn noise_below_the_step_does_not_stop_the_search() {
         let rough = |value: f64| 0.005 * (value * 1e4).sin();
         let residuals = |at: &[f64]| vec![at[0] - 0.5 + rough(at[0]), at[1] - 2.0 + rough(at[1]), at[0] * at[1] - 1.0];
-        assert_near(&found(Search { last_step: 0.02, ..SEARCH }, &FAR, residuals), &[0.5, 2.0], 0.02);
+        assert_close(&found(Search { last_step: 0.02, ..SEARCH }, &WIDE, residuals), &[0.5, 2.0], 0.02);
     }
 
     #[test]
     fn an_unconstrained_value_stays_at_its_start() {
         let search = Search { pull: 0.01, ..SEARCH };
-        assert_near(&found(search, &FAR, |at| vec![at[0] - 0.5]), &[0.5, 1.0], 1e-3);
+        assert_close(&found(search, &WIDE, |at| vec![at[0] - 0.5]), &[0.5, 1.0], 1e-3);
     }
 }

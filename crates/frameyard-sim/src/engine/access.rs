@@ -216,13 +216,13 @@ impl Engine {
         let distance = me.distance(holder);
         let holder_has = line.is_known() && self.privates[usize::from(holder.core)].has(line.private_stamp());
         let group_has = line.is_known() && self.groups[usize::from(holder.group)].has(line.group_stamp());
-        let is_near = distance <= Distance::Group;
+        let is_in_group = distance <= Distance::Group;
         let (now, mut wait) = (self.now(), Picos(0));
         let cause = if distance == Distance::Same && holder_has {
             Cause::Upgrade
-        } else if (holder_has || group_has) && line.is_dirty() && (holder_has || !is_near) {
+        } else if (holder_has || group_has) && line.is_dirty() && (holder_has || !is_in_group) {
             Self::transfer(distance)
-        } else if (holder_has || group_has) && is_near {
+        } else if (holder_has || group_has) && is_in_group {
             Cause::SharedHit
         } else {
             let home = self.home_of(at);
@@ -234,7 +234,7 @@ impl Engine {
         let served = if cause == Cause::Upgrade {
             Self::transfer(me.distance(self.places[usize::from(line.other())]))
         } else {
-            self.fill(1, u64::from(!(is_near && group_has)));
+            self.fill(1, u64::from(!(is_in_group && group_has)));
             cause
         };
         let is_next = cause != Cause::Upgrade && self.is_next(at, me.core);

@@ -1,11 +1,11 @@
-//! Interrupts by which a CPU ends the sections of other CPUs.
+//! Interrupts by which a CPU ends the restartable sequences of other CPUs.
 
 use super::{Engine, Task};
 use crate::machine::KernelCost;
 
 impl Engine {
     /// The running CPU interrupts another CPU, or all, and waits for the answers. Only CPUs with a task that is awake are interrupted:
-    /// on all other CPUs, no section can be in progress.
+    /// on all other CPUs, no sequence can be in progress.
     ///
     /// An interrupted CPU spends the time of an exception when it runs next.
     pub(crate) fn interrupt(&mut self, cpu: Option<usize>) {

@@ -110,8 +110,8 @@ mod tests {
         let state = PageLine::held(5, None, Use::Write, Stamps::default());
         lines.set_compact(one, state);
         lines.set_number(next, 12345);
-        let far = lines.at(4096 * 99);
-        assert_eq!((lines.compact(far), lines.number(far)), (PageLine(0), None));
+        let untouched = lines.at(4096 * 99);
+        assert_eq!((lines.compact(untouched), lines.number(untouched)), (PageLine(0), None));
         assert_eq!((lines.at(4096 * 7), lines.compact(one), lines.number(one)), (one, state, None));
         assert_eq!(lines.number(next), Some(12345));
         assert_eq!((lines.of_frame(7).count(), lines.of_frame(8).count(), lines.of_frame(600).count()), (64, 0, 0));

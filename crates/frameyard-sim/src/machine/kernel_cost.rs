@@ -24,7 +24,7 @@ pub enum KernelCost {
     CopyPage = 6,
     /// A hold of the zone lock.
     ZoneHold = 7,
-    /// Interrupting another CPU to end its sections, and waiting for its answer.
+    /// Interrupting another CPU to end its restartable sequences, and waiting for its answer.
     Interrupt = 8,
 }
 

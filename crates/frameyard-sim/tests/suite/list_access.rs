@@ -1,4 +1,4 @@
-//! CPUs use their own lists under locks or in sections.
+//! CPUs use their own lists under locks or in restartable sequences.
 
 use frameyard::platform::{LineKind, LockKind};
 use frameyard::policy::ZonePolicy;
@@ -44,11 +44,11 @@ fn pairs(yard: &SimYard, pairs: u64) {
 }
 
 #[test]
-fn a_pair_in_sections_takes_no_lock_and_one_under_locks_takes_two() {
+fn a_pair_in_sequences_takes_no_lock_and_one_under_locks_takes_two() {
     const PAIRS: u64 = 100;
     // Accesses and exchanges of a pair. Both: the allocation map twice, once with an exchange, the type of the pageblock, and the
-    // list's word and entry twice. Under locks: two exchanges of the lock and two stores to it. In sections: two reads of the owners.
-    let cases = [(ListAccess::Locks, 4, 4, (11, 3)), (ListAccess::Sections, 0, 6, (9, 1))];
+    // list's word and entry twice. Under locks: two exchanges of the lock and two stores to it. In sequences: two reads of the owners.
+    let cases = [(ListAccess::Locks, 4, 4, (11, 3)), (ListAccess::Sequences, 0, 6, (9, 1))];
     for (access, of_locks, of_lists, (accesses, exchanges)) in cases {
         let yard = yard(ZonePolicy::Bits, access);
         run_on(&yard, 1, |_| pairs(&yard, 10));
@@ -61,7 +61,7 @@ fn a_pair_in_sections_takes_no_lock_and_one_under_locks_takes_two() {
 }
 
 #[test]
-fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_sections() {
+fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_sequences() {
     const CPUS: u32 = 8;
     const ZONES: u64 = 2;
     for access in ListAccess::ALL {
@@ -73,7 +73,7 @@ fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_s
             // Longer than the drain.
             _ => (0..200).for_each(|_| yard.platform().spend(work, 1000)),
         });
-        let interrupted = if access == ListAccess::Sections { ZONES * u64::from(CPUS - 1) } else { 0 };
+        let interrupted = if access == ListAccess::Sequences { ZONES * u64::from(CPUS - 1) } else { 0 };
         let cost = |cost: KernelCost| spent.of(Spent::Cost(cost.id())).time;
         assert_eq!(cost(KernelCost::Interrupt), Picos::from_ns(interrupted * INTERRUPT), "{access}");
         assert_eq!(cost(KernelCost::Exception), Picos::from_ns(interrupted * EXCEPTION), "{access}");
@@ -84,7 +84,7 @@ fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_s
 #[test]
 fn all_frames_come_back_where_cpus_drain_the_lists_that_others_use() {
     for policy in [ZonePolicy::Bits, ZonePolicy::Vanilla] {
-        let yard = yard(policy, ListAccess::Sections);
+        let yard = yard(policy, ListAccess::Sequences);
         let free = yard.stats().free_pages();
         let spent = run_on(&yard, 24, |cpu| {
             for round in 0..20 {

@@ -11,7 +11,7 @@ use frameyard::{CpuId, Order};
 use super::varint::{put, take, unzigzag, zigzag};
 
 /// Places of a list that are searched. A code below it is a place; from it on, a difference.
-const NEAR: u64 = 64;
+const PLACES: u64 = 64;
 
 /// The lists of all CPUs, and the last frame of each CPU and kind of event.
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Lists {
         if kind.has_places() {
             put(out, code);
         }
-        if code >= NEAR {
+        if code >= PLACES {
             let last = self.last.get(&(cpu, kind)).copied().unwrap_or(0);
             put(out, zigzag(frame.wrapping_sub(last)));
         }
@@ -77,8 +77,8 @@ impl Lists {
 
     /// Takes a frame from a column; `None` if it has no code of one.
     pub(super) fn take(&mut self, column: &mut &[u8], (cpu, order, kind): (CpuId, Order, Kind)) -> Option<u64> {
-        let code = if kind.has_places() { take(column)? } else { NEAR };
-        let given = if code < NEAR {
+        let code = if kind.has_places() { take(column)? } else { PLACES };
+        let given = if code < PLACES {
             Given::Code(code)
         } else {
             let last = self.last.get(&(cpu, kind)).copied().unwrap_or(0);
@@ -104,19 +104,19 @@ impl Lists {
         let at = |at: u64| list.get(place(at)? as usize).copied();
         let (frame, code) = match given {
             Given::Frame(frame) if kind.has_places() => {
-                (Some(frame), (0..NEAR).find(|place| at(*place) == Some(frame)).unwrap_or(NEAR))
+                (Some(frame), (0..PLACES).find(|place| at(*place) == Some(frame)).unwrap_or(PLACES))
             }
-            Given::Frame(frame) => (Some(frame), NEAR),
+            Given::Frame(frame) => (Some(frame), PLACES),
             Given::Code(code) => (at(code), code),
         };
-        let found = if code < NEAR { place(code).filter(|at| *at < list.len() as u64) } else { None };
+        let found = if code < PLACES { place(code).filter(|at| *at < list.len() as u64) } else { None };
         match (kind, frame) {
             (Kind::Alloc | Kind::Drain, _) => drop(found.and_then(|at| list.remove(at as usize))),
             (Kind::FreeBatched, _) => drop(found.map(|at| list.drain(..=at as usize))),
             (Kind::Free, Some(frame)) => {
                 free.push_front(frame);
                 freed.push_back(frame);
-                if freed.len() as u64 > NEAR {
+                if freed.len() as u64 > PLACES {
                     freed.pop_front();
                 }
             }

@@ -112,7 +112,7 @@ fn failed_migration_leaves_the_page_in_place() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for huge in [HugeAdvice::Never, HugeAdvice::Huge] {
         let (space, range) = filled(&vm, HUGE_BYTES, huge);
-        for step in [Step::Freeze, Step::Copy, Step::Thaw] {
+        for step in [Step::Freeze, Step::Copy, Step::Unfreeze] {
             let injector = Fails(step);
             let failing = vm.with_injector(&injector);
             let before = space.translate(range.start);

@@ -1,6 +1,6 @@
 //! Pages enter the tree: look-up, creation, fill, and readahead.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, Pfn, Platform};
 
@@ -70,7 +70,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?.into_pfn();
         let owner = owner_word(PageKind::Cache, self.object(), 0);
         let counts = Counts { references: 1, mappings: 0 };
-        vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
+        vm.yard().counted().init_refs(pfn, Order::ZERO, Ownership { counts, owner, index })?;
         let page = vm.page(pfn);
         // The only user, unless it enters the tree.
         let locked = LockedPage::created(vm, page, self.lock_id());

@@ -4,7 +4,7 @@
 //! page cannot leave the file or move in between. Bytes of a mapped page are accessed under the page lock, as through
 //! handles of the file.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::CountedPage;
 use frameyard::sync::Ordering;
 use frameyard::{Pfn, Platform};
@@ -91,9 +91,9 @@ impl<'y, P: Platform> MappedPage<'y, P> {
         self.page.bytes()
     }
 
-    /// Adopts a new block as a copy of the page.
-    pub(crate) fn copied(&mut self, block: NewBlock<'y, P>, adoption: Adoption) -> Result<Pfn, VmError> {
-        block.adopt_copy(&self.page.bytes(), adoption)
+    /// Makes a new block a counted copy of the page.
+    pub(crate) fn copied(&mut self, block: NewBlock<'y, P>, ownership: Ownership) -> Result<Pfn, VmError> {
+        block.into_copy(&self.page.bytes(), ownership)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Migration of file pages.
 
-use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::owners::{Block, MigrateMode, MigrateProblem, Ownership};
 use frameyard::page::CountedPage;
 use frameyard::{Order, Platform};
 
@@ -73,19 +73,19 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         // The flags cannot change: the page is frozen.
         let owner = page.owner() & !(Flags::ISOLATED | Flags::LRU);
-        if vm.may_fail(Step::Thaw).is_err() {
-            page.thaw(UNUSED);
+        if vm.may_fail(Step::Unfreeze).is_err() {
+            page.unfreeze(UNUSED);
             return Err(MigrateProblem::Failed);
         }
         init_unlocked(vm.page(to));
         // One reference for the tree, one of the isolator, which adds the page to a list.
-        vm.thaw_as(vm.page(to), Adoption { counts: UNUSED, owner, index });
+        vm.unfreeze_as(vm.page(to), Ownership { counts: UNUSED, owner, index });
         tree.replace(index, to);
         drop(tree);
         held.forget();
         // SAFETY: this thread froze the counts of `from`.
-        let disowned = unsafe { vm.yard().counted().disown(from, Order::ZERO) };
-        vm.expect(disowned, Damage::Frame);
+        let cleared = unsafe { vm.yard().counted().clear_refs(from, Order::ZERO) };
+        vm.expect(cleared, Damage::Frame);
         Ok(())
     }
 }

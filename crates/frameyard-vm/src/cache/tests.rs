@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::owners::{Block, MigrateMode, MigrateProblem, Ownership};
 use frameyard::{ByteSize, Gfp, Order, PageCount, Pfn};
 use proptest::prelude::*;
 
@@ -187,12 +187,12 @@ fn failed_page_lock_is_not_released() {
 }
 
 fn migrate_to(vm: TestVm<'_>, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-    vm.yard().counted().adopt(to, Order::ZERO, Adoption::default()).unwrap();
+    vm.yard().counted().init_refs(to, Order::ZERO, Ownership::default()).unwrap();
     // SAFETY: the test has allocated `to`, which is frozen now.
     let bytes = unsafe { FrameBytes::new(vm.yard(), to, Order::ZERO) };
     vm.migrate_cache(from, bytes, mode).inspect_err(|_| {
         // SAFETY: it is still frozen.
-        unsafe { vm.yard().counted().disown(to, Order::ZERO) }.unwrap();
+        unsafe { vm.yard().counted().clear_refs(to, Order::ZERO) }.unwrap();
     })
 }
 

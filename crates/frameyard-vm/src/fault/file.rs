@@ -20,7 +20,7 @@
 //! file's page that were taken without a lock either precede the new entry, or see it and are released
 //! ([`pin`](crate::pin)). A read pin that precedes it stays with the file's page, as in the kernel.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, Platform};
 
@@ -150,7 +150,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         };
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        let pfn = page.copied(block, Adoption { counts, owner, index: Level::SMALL.align_down(addr.0) })?;
+        let pfn = page.copied(block, Ownership { counts, owner, index: Level::SMALL.align_down(addr.0) })?;
         let entry = Entry::page(pfn, Level::SMALL).protected(area.protection).used(access);
         let table = self.lock_table(spot.table).inspect_err(|_| self.give_up(pfn))?;
         let before = table.entry(spot.index);

@@ -1,6 +1,6 @@
 //! The counts of a page (`frameyard::page::CountedPage`): they decide which CPU may free or move a block.
 
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::sync::{Weakness, weakened};
 use frameyard::{Gfp, Order, Pfn, Platform};
@@ -18,7 +18,7 @@ fn counted(vm: Vm<'_, ModelPlatform>, references: u32) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
     let counts = Counts { references, mappings: 0 };
-    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
+    vm.yard().counted().init_refs(pfn, Order::ZERO, Ownership { counts, owner, index: 7 }).expect("the frame is ours");
     pfn
 }
 
@@ -70,7 +70,7 @@ fn frozen_while_found() {
     if vm.page(pfn).freeze(one) {
         vm.page(pfn).set_index(8);
         vm.page(pfn).set_index(7);
-        vm.page(pfn).thaw(one);
+        vm.page(pfn).unfreeze(one);
     }
     other.join().unwrap();
     put(vm, pfn);

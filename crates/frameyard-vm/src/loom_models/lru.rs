@@ -1,6 +1,6 @@
 //! LRU lists (`crate::lru`): isolation, frees, and links from batches.
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, Ownership};
 use frameyard::page::Counts;
 use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
@@ -44,7 +44,7 @@ pub(super) fn fresh(vm: Vm<'_, ModelPlatform>) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
     let counts = Counts { references: 2, mappings: 1 };
-    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
+    vm.yard().counted().init_refs(pfn, Order::ZERO, Ownership { counts, owner, index: 0 }).expect("the frame is ours");
     pfn
 }
 

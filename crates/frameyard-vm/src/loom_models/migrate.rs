@@ -159,7 +159,7 @@ impl FaultInjector for Undoing<'_> {
     fn fails(&self, step: Step) -> bool {
         match (self.0, step) {
             (Undone::Reading, Step::Mark) | (Undone::Mark, Step::Freeze) => self.begin(),
-            (_, Step::Thaw) => self.end(),
+            (_, Step::Unfreeze) => self.end(),
             _ => {}
         }
         false

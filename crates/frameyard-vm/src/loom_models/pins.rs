@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, Ownership};
 use frameyard::page::Counts;
 use frameyard::sync::{AtomicU64, Ordering, Weakness, weakened};
 use frameyard::units::PhysAddr;
@@ -105,7 +105,7 @@ pub(super) fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
         vm.yard()
             .counted()
-            .adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+            .init_refs(pfn, Order::ZERO, Ownership { counts: ONE, owner, index: 7 })
             .expect("the frame is ours");
     }
 }
@@ -163,7 +163,7 @@ fn pinned_while_tables_are_removed(later: LaterOwner) {
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
     vm.yard()
         .counted()
-        .adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+        .init_refs(foreign, Order::ZERO, Ownership { counts: ONE, owner, index: 7 })
         .expect("the frame is ours");
     let meeting = Meeting::default();
     let met = meeting.clone();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::owners::{Adoption, ReclaimRequest, Reclaimer};
+use frameyard::owners::{Ownership, ReclaimRequest, Reclaimer};
 use frameyard::page::{CountedPage, Counts};
 use frameyard::units::ZoneKind;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn};
@@ -39,7 +39,7 @@ fn new_block<'y>(vm: &TestVm<'y>, order: Order, kind: PageKind, flags: u64) -> T
     let pfn = vm.yard().alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(kind, ObjectId::NONE, flags);
     let counts = Counts { references: 2, mappings: 0 };
-    vm.yard().counted().adopt(pfn, order, Adoption { counts, owner, index: 0 }).expect("an allocated block");
+    vm.yard().counted().init_refs(pfn, order, Ownership { counts, owner, index: 0 }).expect("an allocated block");
     vm.page(pfn)
 }
 
@@ -321,7 +321,7 @@ fn pages_are_on_lists_of_their_node() {
         let pfn = yard.request(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).node(node).frame().unwrap();
         let owner = owner_word(PageKind::Cache, ObjectId::NONE, 0);
         let counts = Counts { references: 2, mappings: 0 };
-        yard.counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
+        yard.counted().init_refs(pfn, Order::ZERO, Ownership { counts, owner, index: 0 }).unwrap();
         vm.lru_add(vm.page(pfn));
         vm.page(pfn)
     };

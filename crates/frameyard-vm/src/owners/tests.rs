@@ -2,7 +2,7 @@
 
 use frameyard::AllocError;
 use frameyard::contig::BlockedBy;
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Ownership};
 use frameyard::page::{CountedPage, Counts};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -28,8 +28,8 @@ fn block(pfn: Pfn) -> Block {
 fn new_page<'y>(vm: &TestVm<'y>, kind: PageKind) -> CountedPage<'y, TestPlatform> {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let owner = owner_word(kind, ObjectId::NONE, 0);
-    let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 };
-    vm.yard().counted().adopt(pfn, Order::ZERO, adoption).unwrap();
+    let ownership = Ownership { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 };
+    vm.yard().counted().init_refs(pfn, Order::ZERO, ownership).unwrap();
     vm.page(pfn)
 }
 
@@ -203,7 +203,7 @@ impl FaultInjector for Fails {
 
 #[test]
 fn failed_migration_leaves_the_page_unchanged() {
-    let steps = [Step::Isolate, Step::Freeze, Step::Copy, Step::Thaw].map(Fails);
+    let steps = [Step::Isolate, Step::Freeze, Step::Copy, Step::Unfreeze].map(Fails);
     run_on(0);
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();

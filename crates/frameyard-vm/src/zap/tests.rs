@@ -31,9 +31,9 @@ fn unmap_frees_pages_and_tables_but_not_those_of_neighbours() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     // Both in the 2 MiB of one table, and one a GiB above.
-    let (below, above, far) =
+    let (below, above, other_table) =
         (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
-    for area in [below, above, far] {
+    for area in [below, above, other_table] {
         space.map(MapRequest::anonymous(area.size()).at(area.start)).unwrap();
         touch(&space, area, PAGE);
     }
@@ -147,7 +147,7 @@ fn change_entry(space: &AddressSpace<'_, TestPlatform>, addr: VirtAddr, change: 
     table.set(spot.index, change(table.entry(spot.index)));
 }
 
-fn thaw(entry: Entry) -> Entry {
+fn not_moving(entry: Entry) -> Entry {
     entry.moved(entry.pfn())
 }
 
@@ -178,7 +178,7 @@ fn unmap_reports_a_stuck_migration_and_can_be_repeated() {
             assert!(problem.to_string().ends_with("is still in migration: unmap again"), "{problem}");
             let left = if is_huge || part != area { 512 } else { 1 };
             assert_eq!((space.statistics().areas, space.statistics().resident), (1, PageCount(left)));
-            change_entry(&space, addr, thaw);
+            change_entry(&space, addr, not_moving);
             vm.validate().unwrap();
         }
         space.unmap(area).unwrap();
@@ -194,7 +194,7 @@ fn exit_reports_a_stuck_migration_and_can_be_repeated() {
             change_entry(&space, addr, Entry::moving);
             let stalled = space.exit(workers).unwrap_err();
             assert_eq!(stalled.problem, ExitProblem::Moving(addr));
-            change_entry(&stalled.space, addr, thaw);
+            change_entry(&stalled.space, addr, not_moving);
             vm.validate().unwrap();
             assert!(matches!(stalled.space.exit(workers), Ok(ExitOutcome::Gone(_))));
         });

@@ -7,7 +7,7 @@ mod aged_under_use;
 mod bytes_in_use;
 mod failures_in_turn;
 mod fixture;
-mod hostile_neighbour;
+mod hostile_process;
 mod mapped_files;
 mod mapped_under_use;
 mod memory_in_use;

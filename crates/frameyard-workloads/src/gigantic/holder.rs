@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, Move, OwnerKind, Owners};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Move, OwnerKind, Owners, Ownership};
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, Pfn, Platform, Yard};
 use frameyard_host::HostPlatform;
@@ -62,8 +62,8 @@ impl<'y> Holder<'y> {
     /// Allocates a frame for an empty slot, and writes the slot's number into it.
     pub(super) fn alloc(&self, slot: usize) -> Result<(), TaskError> {
         let pfn = self.alloc_frame(slot)?;
-        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
-        self.yard.counted().adopt(pfn, Order::ZERO, adoption)?;
+        let ownership = Ownership { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
+        self.yard.counted().init_refs(pfn, Order::ZERO, ownership)?;
         // Release: pairs with the Acquire in `isolate`, which then sees the contents.
         self.slots[slot].store(word(pfn, USED), Ordering::Release);
         Ok(())
@@ -148,10 +148,10 @@ impl<'y> Holder<'y> {
     /// Gives a frozen block's slot to the block that has its contents now.
     fn settle(&self, from: Block, to: Pfn) -> Result<(), MigrateProblem> {
         let slot = self.slot_of(from).ok_or(MigrateProblem::Gone)?;
-        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
-        self.yard.counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)?;
+        let ownership = Ownership { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
+        self.yard.counted().init_refs(to, Order::ZERO, ownership).map_err(|_| MigrateProblem::Failed)?;
         // SAFETY: this thread froze the counts.
-        unsafe { self.yard.counted().disown(from.pfn, Order::ZERO) }.map_err(|_| MigrateProblem::Failed)?;
+        unsafe { self.yard.counted().clear_refs(from.pfn, Order::ZERO) }.map_err(|_| MigrateProblem::Failed)?;
         let number = self.moved.fetch_add(1, Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
         if let Some((before, after)) = self.moves.get(number) {
             before.store(from.pfn.0, Ordering::Relaxed);

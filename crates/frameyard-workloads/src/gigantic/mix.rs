@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fastrand::Rng;
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::{Counts, references_of_pins};
 use frameyard::{Gfp, Order, Pfn, Yard};
 use frameyard_host::HostPlatform;
@@ -58,7 +58,7 @@ impl Kind {
         };
         let pfn = yard.alloc(order, gfp)?;
         if self == Self::Pinned {
-            yard.counted().adopt(pfn, order, Adoption { counts: PIN, owner: 0, index: 0 })?;
+            yard.counted().init_refs(pfn, order, Ownership { counts: PIN, owner: 0, index: 0 })?;
         }
         Ok((pfn, order))
     }

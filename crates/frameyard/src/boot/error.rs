@@ -123,8 +123,8 @@ errors! {
         TooSmall = "the region is smaller than the yard's control region",
         /// The region is not aligned to 128 bytes.
         Misaligned = "the region is not aligned to 128 bytes",
-        /// The platform of one view uses per-CPU lists in sections, and that of the other locks them.
-        OtherSections = "one platform locks the lists of CPUs, the other uses them in sections",
+        /// The platform of one view uses per-CPU lists in restartable sequences, and that of the other locks them.
+        OtherSequences = "one platform locks the lists of CPUs, the other uses them in sequences",
     }
 }
 

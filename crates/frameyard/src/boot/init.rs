@@ -42,7 +42,7 @@ pub(crate) unsafe fn init<P: Platform>(
     config.map_init.check(config.geometry, config.cpus.len())?;
     let mode = config.map_init.mode;
     write_header(tables, config, layout);
-    tables.word(HeaderWord::Sections).store(platform.has_sections().into(), Ordering::Relaxed);
+    tables.word(HeaderWord::Sequences).store(platform.has_sequences().into(), Ordering::Relaxed);
     write_cpus_and_distances(tables, config, layout);
     write_cache_groups(tables, config, layout)?;
     let numbering = write_runs(tables, memory, layout)?;

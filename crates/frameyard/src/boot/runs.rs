@@ -13,7 +13,7 @@ pub(super) struct RunPlan {
     /// From the first frame of the first to the last frame of the last.
     pub(super) span: PfnRange,
     /// The run with the most memory, which has the first places. The first of several.
-    near: PfnRange,
+    largest: PfnRange,
     /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
     geometry: Geometry,
@@ -29,7 +29,7 @@ impl RunPlan {
             count: 0,
             places: PageCount(0),
             span: PfnRange::default(),
-            near: PfnRange::default(),
+            largest: PfnRange::default(),
             device_space,
             geometry,
         };
@@ -39,30 +39,30 @@ impl RunPlan {
             plan.count += 1;
             plan.places = PageCount(plan.places.0.saturating_add(run.count().0));
             if memory > most {
-                (most, plan.near) = (memory, run);
+                (most, plan.largest) = (memory, run);
             }
         };
         for_each_run(memory, geometry, device_space, &mut visit).ok_or(BootError::TooLarge)?;
         if plan.places.0 >= u64::from(u32::MAX) { Err(BootError::TooMuchMemory(plan.places)) } else { Ok(plan) }
     }
 
-    /// Calls `visit` with each run and its first place, the near run first. `None` if the memory is not what was planned.
+    /// Calls `visit` with each run and its first place, the largest run first. `None` if the memory is not what was planned.
     pub(super) fn number(&self, memory: &dyn MemorySource, mut visit: impl FnMut(PfnRange, u64)) -> Option<()> {
-        let mut next = self.near.count().0;
+        let mut next = self.largest.count().0;
         let (mut runs, mut span) = (0, PfnRange { start: Pfn(u64::MAX), end: Pfn(0) });
-        visit(self.near, 0);
-        let mut has_near = false;
+        visit(self.largest, 0);
+        let mut has_largest = false;
         for_each_run(memory, self.geometry, self.device_space, &mut |run, _| {
             runs += 1;
             span = PfnRange { start: span.start.min(run.start), end: run.end };
-            if run == self.near {
-                has_near = true;
+            if run == self.largest {
+                has_largest = true;
             } else {
                 visit(run, next);
                 next = next.saturating_add(run.count().0);
             }
         })?;
-        (has_near && next == self.places.0 && runs == self.count && span == self.span).then_some(())
+        (has_largest && next == self.places.0 && runs == self.count && span == self.span).then_some(())
     }
 
     /// The place of the first frame for devices; `None` where there are none.

@@ -60,8 +60,8 @@ pub(crate) enum HeaderWord {
     Runs,
     /// When page structures are checked: [`PageChecks`].
     Checks,
-    /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
-    Sections,
+    /// Whether CPUs use their lists in restartable sequences: [`Platform::has_sequences`].
+    Sequences,
     /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::placement::DefragMode). Read on slow paths.
     DefragMode,
     /// Whether regions are kept clean: [`CleanRegions`]. Zones have a copy.
@@ -227,7 +227,7 @@ tables! { counts:
     device_directories: DeviceDirectory = counts.directories,
     /// Which frames have which places; see [`Numbering`](crate::memmap::Numbering).
     runs: RunEntry = counts.runs,
-    /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
+    /// Where the sections of these lie; see [`OtherRuns`](crate::memmap::OtherRuns).
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
@@ -434,7 +434,7 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// The process that makes the other change has ended, or does not go on.
+    /// The process that makes the other change has died, or does not go on.
     pub(crate) fn begin_switch<P: Platform>(&self, platform: &P) -> Result<Option<PolicySwitch>, LockError> {
         let word = self.word(HeaderWord::PolicySwitch);
         let own = platform.process().map_or(1, |process| u64::from(process.get()));

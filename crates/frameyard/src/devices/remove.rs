@@ -85,10 +85,10 @@ impl Used {
     }
 }
 
-/// Thaws a page if it is frozen. No other CPU may have frozen it.
-pub(super) fn thaw_frozen<P: Platform>(page: CountedPage<'_, P>) {
+/// Unfreezes a page if it is frozen. No other CPU may have frozen it.
+pub(super) fn unfreeze_if_frozen<P: Platform>(page: CountedPage<'_, P>) {
     if page.counts() == Counts::default() {
-        page.thaw(OWN);
+        page.unfreeze(OWN);
     }
 }
 
@@ -168,7 +168,7 @@ impl<P: Platform> PageMap<'_, P> {
             })?;
             let Err(problem) = used.result() else { return Ok(()) };
             // A closed device has no splits, joins or second removal that could freeze its pages.
-            self.for_each_page(plan, threads, &|page| thaw_frozen(self.counted(page)))?;
+            self.for_each_page(plan, threads, &|page| unfreeze_if_frozen(self.counted(page)))?;
             if !patience.wait(self.platform) {
                 return Err(problem);
             }

@@ -1,7 +1,7 @@
 //! Splitting a compound page of a device into base pages, and joining them again.
 
 use crate::devices::build::OWN;
-use crate::devices::remove::{Used, thaw_frozen};
+use crate::devices::remove::{Used, unfreeze_if_frozen};
 use crate::devices::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
@@ -43,7 +43,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         Ok((id, plan, entered))
     }
 
-    /// Runs `change` on the frozen head of a compound page that is split, or not, as `split` says. The head is thawed afterwards.
+    /// Runs `change` on the frozen head of a compound page that is split, or not, as `split` says. The head is unfrozen afterwards.
     fn with_frozen_head(
         &self,
         head: Pfn,
@@ -63,7 +63,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
             (false, true) => Err(DeviceError::NotSplit(head)),
             _ => change(&plan),
         };
-        counted.thaw(OWN);
+        counted.unfreeze(OWN);
         result
     }
 
@@ -81,7 +81,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
                 part.set_tag(single);
                 self.counted(part).set_counts(OWN);
             }
-            // A CPU that reads this tag takes a reference on the head before it reads a part. It gets none before the thaw,
+            // A CPU that reads this tag takes a reference on the head before it reads a part. It gets none before the head is unfrozen,
             // whose Release makes all of this visible.
             self.own_page(head).set_tag(single);
             Ok(())
@@ -111,7 +111,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         self.parts_of(plan, head).for_each(|part| used.freeze(self.counted(self.own_page(part))));
         let result = used.result();
         if result.is_err() {
-            self.parts_of(plan, head).for_each(|part| thaw_frozen(self.counted(self.own_page(part))));
+            self.parts_of(plan, head).for_each(|part| unfreeze_if_frozen(self.counted(self.own_page(part))));
         }
         result
     }

@@ -1,7 +1,7 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list in a section, or under the lists' lock (one exchange). It uses three
-//! cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
+//! The fast path takes a frame from the array of its CPU's list in a restartable sequence, or under the lists' lock (one exchange).
+//! It uses three cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
 //! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
 //! allocation.)
 //!
@@ -28,7 +28,7 @@ impl<P: Platform> Yard<P> {
     /// A block of more than the yard's maximum order, up to [1 GiB](crate::Geometry::largest_order), is the first place in address order
     /// all of whose frames are free. It is one block: [`free`](Self::free) frees it whole, [`split_at`](Self::split_at) divides it.
     ///
-    /// After the kernel's `alloc_pages`. Common cost: a section of the caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a
+    /// After the kernel's `alloc_pages`. Common cost: a sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a
     /// try), and the frame's byte in the allocation map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
@@ -64,65 +64,66 @@ impl<P: Platform> Yard<P> {
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let popped = if let Some(cpu) = self.platform.section_cpu() {
-            self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list))
+        let popped = if let Some(cpu) = self.platform.sequence_cpu() {
+            self.platform.pop_in_sequence(cpu, self.home_lists(cpu, gfp)?.own_list(list))
         } else {
             let cpu = self.platform.current_cpu();
             let pcp = self.home_lists(cpu, gfp)?;
             Popped::new(pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?)
         };
-        if !self.mark_near(popped.place(), order, migrate_type) {
+        if !self.mark_in_largest_run(popped.place(), order, migrate_type) {
             return match order {
-                Order::ZERO => self.mark_far_frame(popped, migrate_type),
-                _ => self.mark_far(popped, order, migrate_type),
+                Order::ZERO => self.mark_frame_in_other_run(popped, migrate_type),
+                _ => self.mark_in_other_run(popped, order, migrate_type),
             };
         }
-        Some(self.fast.near_start + PageCount(popped.place() as u64))
+        Some(self.fast.largest_start + PageCount(popped.place() as u64))
     }
 
-    /// Marks a block of the near run of memory as allocated. `false` if the place is elsewhere, or no block of that order begins there.
+    /// Marks a block of the largest run of memory as allocated. `false` if the place is elsewhere, or no block of that order begins there.
     #[inline(always)]
-    fn mark_near(&self, place: usize, order: Order, migrate_type: MigrateType) -> bool {
-        self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type)
+    fn mark_in_largest_run(&self, place: usize, order: Order, migrate_type: MigrateType) -> bool {
+        self.fast.largest.mark_allocated_at(&self.platform, place, order, migrate_type)
     }
 
     /// Marks a block as allocated that was popped from one of the caller's lists. `None` if the list is corrupt.
     #[cold]
     #[inline(never)]
     pub(crate) fn mark_popped(&self, place: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        if self.mark_near(place as usize, order, migrate_type) {
-            return Some(self.fast.near_start + PageCount(place.into()));
+        if self.mark_in_largest_run(place as usize, order, migrate_type) {
+            return Some(self.fast.largest_start + PageCount(place.into()));
         }
         self.mark_outside(Popped::new(place), order, migrate_type)
     }
 
     #[cold]
     #[inline(never)]
-    fn mark_far(&self, popped: Popped, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+    fn mark_in_other_run(&self, popped: Popped, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         self.mark_outside(popped, order, migrate_type)
     }
 
-    /// As [`mark_far`](Self::mark_far). A constant order here and in `clear_far_frame` saves 17 instructions per pair.
+    /// As [`mark_in_other_run`](Self::mark_in_other_run). A constant order here and in `clear_frame_in_other_run` saves 17
+    /// instructions per pair.
     #[cold]
     #[inline(never)]
-    fn mark_far_frame(&self, popped: Popped, migrate_type: MigrateType) -> Option<Pfn> {
+    fn mark_frame_in_other_run(&self, popped: Popped, migrate_type: MigrateType) -> Option<Pfn> {
         self.mark_outside(popped, Order::ZERO, migrate_type)
     }
 
-    /// Marks a block as allocated that lies in another run than the near one. `None` if nothing was popped, or if a list of this CPU
+    /// Marks a block as allocated that lies in another run than the largest one. `None` if nothing was popped, or if a list of this CPU
     /// has an entry where no block begins.
     #[inline(always)]
     fn mark_outside(&self, popped: Popped, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let index = popped.entry()?;
-        let pfn = self.far_pfn(index);
+        let pfn = self.pfn_in_other_run(index);
         let mark = || self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         if pfn.is_some() && mark() { pfn } else { self.note_corrupt_list() }
     }
 
-    /// The frame at a place outside the near run.
+    /// The frame at a place outside the largest run.
     #[inline(always)]
-    fn far_pfn(&self, index: u32) -> Option<Pfn> {
-        self.fast.far.pfn(index).filter(|pfn| self.map.range().contains(*pfn))
+    fn pfn_in_other_run(&self, index: u32) -> Option<Pfn> {
+        self.fast.other_runs.pfn(index).filter(|pfn| self.map.range().contains(*pfn))
     }
 
     /// Notes that a list of this CPU has an entry where no block begins.
@@ -166,8 +167,8 @@ impl<P: Platform> Yard<P> {
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
     pub(crate) fn pop_held(&self, pcp: CpuLists<'_>, cpu: CpuId, list: ListId) -> Option<u32> {
-        if self.platform.has_sections() {
-            return self.platform.pop_in_section(cpu, pcp.own_list(list)).entry();
+        if self.platform.has_sequences() {
+            return self.platform.pop_in_sequence(cpu, pcp.own_list(list)).entry();
         }
         pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)
     }
@@ -201,7 +202,7 @@ impl<P: Platform> Yard<P> {
         {
             return None;
         }
-        self.try_lock_lists_near(view, cpu)?.pop_slow(view, list, None)
+        self.try_lock_lists_from(view, cpu)?.pop_slow(view, list, None)
     }
 
     /// Allocates a block on a slow path, and checks it if the yard checks page structures. Blocks with a bad page are out of use
@@ -211,7 +212,7 @@ impl<P: Platform> Yard<P> {
     where
         A: Fn() -> Result<Pfn, AllocError>,
     {
-        // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
+        // A block that does not pass is never allocated again, unless another process undoes that all the time.
         for _ in 0..MOST_BAD {
             let pfn = alloc()?;
             if self.passes_checks(pfn, order) {
@@ -277,8 +278,7 @@ impl<P: Platform> Yard<P> {
     /// Refuses all requests in a yard that a dead process has damaged, also those that a fast path would serve. Forgets the
     /// error of an earlier call.
     pub(crate) fn refuse_damaged(&self) -> Result<(), AllocError> {
-        let Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })) = self.platform.lock_error()
-        else {
+        let Some(error @ (LockError::OwnerDied { .. } | LockError::Corrupt { .. })) = self.platform.lock_error() else {
             return Ok(());
         };
         self.tables.home_pcps.iter().for_each(|home| home.store(u32::MAX, Ordering::Relaxed));

@@ -2,8 +2,8 @@
 //!
 //! [`Yard::alloc`] and [`Yard::free`] hold their fast paths and calls of slow ones. A slow path may panic, and its error takes memory.
 //! An interface that catches panics, or that must not return large errors, calls the functions of this module first: each either does
-//! all there is to do, in a section of the caller's CPU, or says what the caller must do in code of its own. They make no call, so a
-//! caller of theirs saves no registers.
+//! all there is to do, in a restartable sequence of the caller's CPU, or says what the caller must do in code of its own. They make
+//! no call, so a caller of theirs saves no registers.
 
 use core::fmt;
 
@@ -96,25 +96,25 @@ impl<P: Platform> UnfinishedFree<'_, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a section, in the near run of memory.
-    /// Nothing without sections ([`Platform::has_sections`]).
+    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a sequence, in the largest run of memory.
+    /// Nothing without sequences ([`Platform::has_sequences`]).
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
     pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
         self.alloc_from(order, gfp, |list| {
-            let cpu = self.platform.section_cpu()?;
-            Some(self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
+            let cpu = self.platform.sequence_cpu()?;
+            Some(self.platform.pop_in_sequence(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
         })
     }
 
     /// As [`alloc_at_once`](Self::alloc_at_once), where CPUs lock their lists: takes a block of the caller's own list, if its lock is
-    /// free. Nothing with sections.
+    /// free. Nothing with sequences.
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
     pub fn alloc_locked_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
-        if self.platform.has_sections() {
+        if self.platform.has_sequences() {
             return AllocAtOnce::Nothing;
         }
         self.alloc_from(order, gfp, |list| self.pop_locked(list, gfp))
@@ -128,7 +128,7 @@ impl<P: Platform> Yard<P> {
         Some(Popped::new(pcp.try_lock_owner(&self.platform, pcp.zone(), cpu)?.pop(list)?))
     }
 
-    /// Allocates the block that `pop` takes from a list, if it is in the near run of memory.
+    /// Allocates the block that `pop` takes from a list, if it is in the largest run of memory.
     #[inline(always)]
     fn alloc_from(&self, order: Order, gfp: Gfp, pop: impl FnOnce(ListId) -> Option<Popped>) -> AllocAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Alloc);
@@ -152,33 +152,33 @@ impl<P: Platform> Yard<P> {
         let popped = pop(list)?;
         // One comparison: nothing has a place behind the end.
         let place = popped.place();
-        if self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type) {
-            return Some(AllocAtOnce::Done(self.fast.near_start + PageCount(place as u64)));
+        if self.fast.largest.mark_allocated_at(&self.platform, place, order, migrate_type) {
+            return Some(AllocAtOnce::Done(self.fast.largest_start + PageCount(place as u64)));
         }
         let word = pack(popped.entry()?, order) | u64::from(gfp.bits()) << FLAGS_SHIFT;
         Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
     }
 
-    /// The common part of [`free`](Self::free): frees a block of the near run of memory onto the caller's own list in a section. Without
-    /// sections ([`Platform::has_sections`]) no free is done at once.
+    /// The common part of [`free`](Self::free): frees a block of the largest run of memory onto the caller's own list in a sequence. Without
+    /// sequences ([`Platform::has_sequences`]) no free is done at once.
     ///
     /// Cost: as `free`.
     #[inline(always)]
     pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
         self.free_onto(pfn, order, |zone, list, place| {
-            let cpu = self.platform.section_cpu()?;
+            let cpu = self.platform.sequence_cpu()?;
             let pcp = self.tables.pcp_of(zone, cpu)?;
-            self.platform.push_in_section(cpu, pcp.own_list(list), place).then_some(())
+            self.platform.push_in_sequence(cpu, pcp.own_list(list), place).then_some(())
         })
     }
 
     /// As [`free_at_once`](Self::free_at_once), where CPUs lock their lists: onto the caller's own list, if its lock is free. Nothing with
-    /// sections.
+    /// sequences.
     ///
     /// Cost: as `free`.
     #[inline(always)]
     pub fn free_locked_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        if self.platform.has_sections() {
+        if self.platform.has_sequences() {
             return FreeAtOnce::Nothing;
         }
         self.free_onto(pfn, order, |zone, list, place| {
@@ -187,7 +187,7 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// Ends the allocation of a block of the near run of memory, and has `push` put it on a list, if the list is all there is to it.
+    /// Ends the allocation of a block of the largest run of memory, and has `push` put it on a list, if the list is all there is to it.
     /// Nothing if no such block is allocated there.
     #[inline(always)]
     fn free_onto(
@@ -197,8 +197,8 @@ impl<P: Platform> Yard<P> {
         push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
     ) -> FreeAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Free);
-        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        let done = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+        let place = pfn.0.wrapping_sub(self.fast.largest_start.0) as usize;
+        let done = match self.fast.largest.clear_allocated_at(&self.platform, place, order) {
             None => FreeAtOnce::Nothing,
             Some(_) if self.put_at_once(place, order, push).is_some() => FreeAtOnce::Done,
             Some(_) => FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) }),

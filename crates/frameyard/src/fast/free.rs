@@ -17,8 +17,9 @@ use crate::zone::poison;
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
-    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a section of the
-    /// caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a try). A drain takes the zone lock at most once per batch.
+    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a
+    /// restartable sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a try). A drain takes the zone
+    /// lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -39,12 +40,12 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // The place in the near run, or one behind its end.
-        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        let place = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+        // The place in the largest run, or one behind its end.
+        let place = pfn.0.wrapping_sub(self.fast.largest_start.0) as usize;
+        let place = match self.fast.largest.clear_allocated_at(&self.platform, place, order) {
             Some(_) => Some(place),
-            None if order == Order::ZERO => self.clear_far_frame(pfn),
-            None => self.clear_far(pfn, order),
+            None if order == Order::ZERO => self.clear_frame_in_other_run(pfn),
+            None => self.clear_in_other_run(pfn, order),
         };
         match place {
             Some(place) => self.free_block_at(place, order),
@@ -54,25 +55,25 @@ impl<P: Platform> Yard<P> {
 
     #[cold]
     #[inline(never)]
-    fn clear_far(&self, pfn: Pfn, order: Order) -> Option<usize> {
+    fn clear_in_other_run(&self, pfn: Pfn, order: Order) -> Option<usize> {
         if order > self.geometry.max_order() {
             return self.allocation_map().clear_large(&self.platform, pfn, order).map(|_| self.map.place(pfn));
         }
         self.clear_outside(pfn, order)
     }
 
-    /// As [`clear_far`](Self::clear_far): see `mark_far_frame`.
+    /// As [`clear_in_other_run`](Self::clear_in_other_run): see `mark_frame_in_other_run`.
     #[cold]
     #[inline(never)]
-    fn clear_far_frame(&self, pfn: Pfn) -> Option<usize> {
+    fn clear_frame_in_other_run(&self, pfn: Pfn) -> Option<usize> {
         self.clear_outside(pfn, Order::ZERO)
     }
 
-    /// Ends the allocation of a block outside the near run. Returns its place; `None` if no such block is allocated there.
+    /// Ends the allocation of a block outside the largest run. Returns its place; `None` if no such block is allocated there.
     #[inline(always)]
     fn clear_outside(&self, pfn: Pfn, order: Order) -> Option<usize> {
-        // The table of sections names no frame of the near run by its number.
-        let place = self.fast.far.place(pfn);
+        // The table of sections names no frame of the largest run by its number.
+        let place = self.fast.other_runs.place(pfn);
         self.allocation_map().clear_allocated_at(&self.platform, place, order).map(|_| place)
     }
 
@@ -94,8 +95,8 @@ impl<P: Platform> Yard<P> {
         if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(place)
             && let Some(list) = ListId::new(order, list_type, self.list_orders)
         {
-            if let Some(cpu) = self.platform.section_cpu() {
-                return self.push_in_section(cpu, index, list, order, zone);
+            if let Some(cpu) = self.platform.sequence_cpu() {
+                return self.push_in_sequence(cpu, index, list, order, zone);
             }
             self.push_to_list(self.platform.current_cpu(), index, list, order, zone)
         } else {
@@ -108,13 +109,13 @@ impl<P: Platform> Yard<P> {
     fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
         match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
             Some(lists) => self.push_locked(lists, index, list, zone),
-            None => self.push_to_list_near(cpu, index, list, order, zone),
+            None => self.push_to_list_from(cpu, index, list, order, zone),
         }
     }
 
-    /// As [`push_to_list`](Self::push_to_list), in a section.
+    /// As [`push_to_list`](Self::push_to_list), in a sequence.
     #[inline(always)]
-    fn push_in_section(
+    fn push_in_sequence(
         &self,
         cpu: CpuId,
         index: u32,
@@ -123,8 +124,8 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
     ) -> Result<(), FreeError> {
         match self.tables.pcp_of(zone, cpu) {
-            Some(pcp) if self.platform.push_in_section(cpu, pcp.own_list(list), index) => Ok(()),
-            _ => self.push_to_list_near(cpu, index, list, order, zone),
+            Some(pcp) if self.platform.push_in_sequence(cpu, pcp.own_list(list), index) => Ok(()),
+            _ => self.push_to_list_from(cpu, index, list, order, zone),
         }
     }
 
@@ -142,7 +143,7 @@ impl<P: Platform> Yard<P> {
     /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked, or the yard does not know its CPU.
     #[cold]
     #[inline(never)]
-    fn push_to_list_near(
+    fn push_to_list_from(
         &self,
         cpu: CpuId,
         index: u32,
@@ -150,7 +151,7 @@ impl<P: Platform> Yard<P> {
         order: Order,
         zone: ZoneId,
     ) -> Result<(), FreeError> {
-        match self.try_lock_lists_near(self.zone_view(zone), CpuId(cpu.0 % self.cpus)) {
+        match self.try_lock_lists_from(self.zone_view(zone), CpuId(cpu.0 % self.cpus)) {
             Some(lists) => self.push_locked(lists, index, list, zone),
             None => self.insert(index, order, zone),
         }

@@ -61,7 +61,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// alone would fill, although they begin behind the word of the list and so lie on nine.
     #[inline(always)]
     pub(super) fn touch_entries(&self, list: &PcpList, access: Access) {
-        if self.platform.has_sections() {
+        if self.platform.has_sequences() {
             return self.touch_first_entries(list, ARRAY, access);
         }
         for line in list.entries.chunks(PER_LINE) {

@@ -49,7 +49,7 @@ fn own_and_free(order: Order, sizing: PcpSizing, seen: &Outcomes) {
     // The block that a bad free took may wait on the list of CPU 1.
     if let Ok(guard) = main.yard.frames(order, Gfp::MOVABLE) {
         main.own(guard.pfn(), order);
-        main.disown(guard.pfn(), order);
+        main.release(guard.pfn(), order);
         drop(guard);
     }
     other.join().unwrap();
@@ -72,7 +72,7 @@ fn split_and_free(seen: &Outcomes) {
         }
     });
     for part in guard.into_single_frames() {
-        main.disown(part.pfn(), Order::ZERO);
+        main.release(part.pfn(), Order::ZERO);
     }
     other.join().unwrap();
     main.finish();
@@ -88,7 +88,7 @@ fn give_up_and_free(seen: &Outcomes) {
         let seen = Arc::clone(seen);
         move |runner| free_by_number(runner, pfn, Order(1), &seen)
     });
-    main.disown(pfn, Order(1));
+    main.release(pfn, Order(1));
     let range = guard.into_range();
     // Whatever the other thread did: the frames are free once.
     let freed = main.yard.free_range(range).is_ok();

@@ -81,7 +81,7 @@ fn isolate_twice_alone(locks: Locks) {
             let isolated = view.lock().unwrap().isolate_pageblock(Pfn(2));
             if isolated {
                 runner.own(Pfn(2), PAGEBLOCK);
-                runner.disown(Pfn(2), PAGEBLOCK);
+                runner.release(Pfn(2), PAGEBLOCK);
                 view.lock().unwrap().unisolate_pageblock(Pfn(2));
             }
         })

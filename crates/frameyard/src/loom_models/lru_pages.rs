@@ -14,7 +14,7 @@ use loom::cell::UnsafeCell;
 
 use crate::loom_models::machine::{Locks, Machine, ModelPlatform, Runner};
 use crate::loom_models::{assert_fails_within, explore_within};
-use crate::owners::Adoption;
+use crate::owners::Ownership;
 use crate::page::{CountedPage, Counts};
 use crate::platform::{LockId, Platform};
 use crate::sync::AtomicU32;
@@ -161,7 +161,7 @@ impl User<'_> {
             self.locked(|frames| Self::unlink(frames, pfn));
         }
         self.saw(|seen| if listed { seen.freed_listed = true } else { seen.freed_unlisted = true });
-        self.runner.disown(pfn, Order::ZERO);
+        self.runner.release(pfn, Order::ZERO);
         // SAFETY: this thread put the last reference.
         unsafe { self.runner.yard.counted().free(pfn, Order::ZERO) }.expect("the block is ours");
     }
@@ -208,8 +208,8 @@ fn run(
     let main = Machine::boot(1, PcpSizing::Fixed(0), Locks::SOUND);
     let shared = Arc::new(Shared { list: List::default(), flaw, seen: Arc::clone(seen) });
     let pfn = main.take(Order::ZERO).expect("a frame");
-    let adoption = Adoption { counts: Counts { references, mappings: 0 }, owner: 1, index: 0 };
-    main.yard.counted().adopt(pfn, Order::ZERO, adoption).expect("the block is ours");
+    let ownership = Ownership { counts: Counts { references, mappings: 0 }, owner: 1, index: 0 };
+    main.yard.counted().init_refs(pfn, Order::ZERO, ownership).expect("the block is ours");
     let user = User { runner: &main, shared: &shared };
     if references == 1 {
         user.link(pfn);

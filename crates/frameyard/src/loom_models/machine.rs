@@ -67,7 +67,7 @@ impl Contents {
     }
 
     /// Writes to a block for the last time and removes the record.
-    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn release(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             self.write(frame);
             self.owned[frame].set(false);
@@ -98,7 +98,7 @@ pub(crate) struct Machine {
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
     tails: Arc<Deduplicated>,
-    /// Held by a thread in a section of each CPU: no other section of that CPU is in progress.
+    /// Held by a thread in a restartable sequence of each CPU: no other sequence of that CPU is in progress.
     cpus: Arc<[loom::sync::Mutex<()>; CPUS.len()]>,
 }
 
@@ -117,8 +117,8 @@ pub(crate) struct Setup {
     pub(crate) devices: u64,
     /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
     pub(crate) gets: SpeculativeGets,
-    /// Whether CPUs use their lists in sections.
-    pub(crate) sections: bool,
+    /// Whether CPUs use their lists in sequences.
+    pub(crate) sequences: bool,
     pub(crate) pageblock: Order,
 }
 
@@ -134,7 +134,7 @@ impl Setup {
             reserved: &[],
             devices: 0,
             gets: SpeculativeGets::Unmarked,
-            sections: false,
+            sequences: false,
             pageblock: Order(1),
         }
     }
@@ -282,7 +282,7 @@ impl Machine {
         let tails = Arc::clone(&self.tails);
         let mark = (self.setup.gets == SpeculativeGets::Marked).then(Arc::default);
         let contents = Arc::clone(&self.contents);
-        let cpus = self.setup.sections.then(|| Arc::clone(&self.cpus));
+        let cpus = self.setup.sequences.then(|| Arc::clone(&self.cpus));
         ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark, contents, cpus }
     }
 
@@ -393,13 +393,13 @@ impl Runner {
     }
 
     /// Writes to a block for the last time.
-    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
-        self.machine.contents.disown(pfn, order);
+    pub(crate) fn release(&self, pfn: Pfn, order: Order) {
+        self.machine.contents.release(pfn, order);
     }
 
     /// Writes to a block and frees it.
     pub(crate) fn give(&self, pfn: Pfn, order: Order) {
-        self.disown(pfn, order);
+        self.release(pfn, order);
         self.yard.free(pfn, order).expect("the block is ours");
     }
 

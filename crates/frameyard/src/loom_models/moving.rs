@@ -13,7 +13,7 @@ use loom::thread::JoinHandle;
 use crate::compaction::CompactRequest;
 use crate::loom_models::machine::{Flaw, Locks, Machine, ModelPlatform, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
-use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, Ownership};
 use crate::page::{CountedPage, Counts, FrameState, Tag};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Weakness, weakened};
@@ -106,7 +106,7 @@ impl SlotOwner<'_> {
             let place = self.slot.place.load(Ordering::Relaxed);
             self.slot.place.store(0, Ordering::Relaxed);
             let pfn = Pfn(place - 1);
-            self.runner.disown(pfn, Order::ZERO);
+            self.runner.release(pfn, Order::ZERO);
             pfn
         });
         self.put(pfn);
@@ -132,12 +132,12 @@ impl FrameOwner for SlotOwner<'_> {
             if !self.page(from.pfn).freeze(Counts { references: 2, mappings: 0 }) {
                 return Err(MigrateProblem::Busy);
             }
-            self.runner.disown(from.pfn, Order::ZERO);
+            self.runner.release(from.pfn, Order::ZERO);
             self.runner.own(to, Order::ZERO);
-            self.runner.yard.counted().adopt(to, Order::ZERO, adoption()).expect("the block is ours");
+            self.runner.yard.counted().init_refs(to, Order::ZERO, ownership()).expect("the block is ours");
             self.slot.place.store(to.0 + 1, Ordering::Relaxed);
             // SAFETY: this thread froze the counts.
-            unsafe { self.runner.yard.counted().disown(from.pfn, Order::ZERO) }.expect("the block is ours");
+            unsafe { self.runner.yard.counted().clear_refs(from.pfn, Order::ZERO) }.expect("the block is ours");
             self.saw(|seen| seen.moved = true);
             Ok(())
         })
@@ -150,8 +150,8 @@ impl FrameOwner for SlotOwner<'_> {
     }
 }
 
-fn adoption() -> Adoption {
-    Adoption { counts: Counts { references: 1, mappings: 0 }, owner: u64::from(KIND.0), index: 0 }
+fn ownership() -> Ownership {
+    Ownership { counts: Counts { references: 1, mappings: 0 }, owner: u64::from(KIND.0), index: 0 }
 }
 
 /// CPU 0 gives a frame up while CPU 1 compacts its zone.
@@ -174,7 +174,7 @@ fn with_movable_frame(main: &Runner) -> Arc<Slot> {
         assert!(pfn <= HIGHEST);
     }
     (1..HIGHEST.0).for_each(|frame| main.give(Pfn(frame), Order::ZERO));
-    main.yard.counted().adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
+    main.yard.counted().init_refs(Pfn(0), Order::ZERO, ownership()).unwrap();
     slot.place.store(1, Ordering::Relaxed);
     slot
 }

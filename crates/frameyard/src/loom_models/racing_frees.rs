@@ -17,7 +17,7 @@ const BOTH: &str = "frees of one block succeeded";
 fn free_twice(order: Order, sizing: PcpSizing) {
     let main = Machine::boot(1, sizing, Locks::SOUND);
     let pfn = if order == Order::ZERO { upper_of_two_frames(&main) } else { main.take(order).unwrap() };
-    main.disown(pfn, order);
+    main.release(pfn, order);
     let freed = Arc::new(Mutex::new(0));
     let threads = [0, 1].map(|cpu| {
         let freed = Arc::clone(&freed);
@@ -40,7 +40,7 @@ fn join_and_free(part: usize) {
     let main = Machine::boot(1, PcpSizing::Fixed(2), Locks::SOUND);
     let frames = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
     assert_eq!(frames[0].buddy(Order::ZERO), frames[1]);
-    frames.into_iter().for_each(|pfn| main.disown(pfn, Order::ZERO));
+    frames.into_iter().for_each(|pfn| main.release(pfn, Order::ZERO));
     let (block, freed) = (frames[0], frames[part]);
     let join = main.start(0, move |runner| runner.yard.join(block, Order(1)).is_ok());
     let free = main.start(1, move |runner| runner.yard.free(freed, Order::ZERO).is_ok());

@@ -3,12 +3,12 @@
 //!
 //! A section is present if it has memory, or room for devices. Places follow each other without gaps, so a hole costs no page
 //! structures, no entries and no links, however far apart its ends lie. A *run* is a range of present sections without a hole; it
-//! keeps its order. The run with the most memory is the *near* one: it has the first places, and its start and length lie in the
+//! keeps its order. The run with the most memory is the *largest* one: it has the first places, and its start and length lie in the
 //! view. So a look-up costs one comparison, in machines without holes always, else in most. The other runs follow in ascending
-//! order in a table ([`RunEntry`]); a second table leads to their sections ([`FarSections`]). The arithmetic of blocks holds for places as for frames, because
-//! sections consist of whole blocks, and their first places are multiples of their size.
+//! order in a table ([`RunEntry`]); a second table leads to their sections ([`OtherRuns`]). The arithmetic of blocks holds for
+//! places as for frames, because sections consist of whole blocks, and their first places are multiples of their size.
 //!
-//! # A neighbour that writes at random
+//! # Processes that write at random
 //!
 //! The tables lie in the control region. Other processes may write there, so a look-up treats them as hints: [`Numbering::place`]
 //! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless a table says so.
@@ -20,7 +20,7 @@ use crate::units::{Order, PageCount, Pfn, PfnRange};
 
 mod sections;
 
-pub(crate) use sections::{FarSections, SectionSlot, slots_for};
+pub(crate) use sections::{OtherRuns, SectionSlot, slots_for};
 
 /// The place of frames that have none. Behind the end of every table, even as the place of a pageblock or section.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -54,13 +54,13 @@ impl RunEntry {
 /// Which frames have places, and which.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbering {
-    /// The first frame of the near run, whose places begin at 0.
+    /// The first frame of the largest run, whose places begin at 0.
     start: Pfn,
-    /// The frames of the near run.
-    near: u64,
+    /// The frames of the largest run.
+    largest: u64,
     /// The other runs.
     others: &'static [RunEntry],
-    /// The table of sections; see [`FarSections`].
+    /// The table of sections; see [`OtherRuns`].
     sections: &'static [SectionSlot],
     /// Sections have `1 << shift` frames.
     shift: u8,
@@ -71,26 +71,27 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// The numbering of tables of runs, the near run first, then the rest, ascending, and of sections of `1 << shift` frames.
+    /// The numbering of tables of runs, the largest run first, then the rest, ascending, and of sections of `1 << shift` frames.
     pub(crate) fn new(
         (runs, sections): (&'static [RunEntry], &'static [SectionSlot]),
         shift: u8,
         places: PageCount,
         span: PfnRange,
     ) -> Option<Self> {
-        let (near, others) = runs.split_first()?;
-        let (near, first) = near.get();
-        let (start, near) = (near.start, near.count().0);
-        (first == 0).then_some(Self { start, near, others, sections, shift, places: places.0, span })
+        let (largest, others) = runs.split_first()?;
+        let (largest, first) = largest.get();
+        let (start, largest) = (largest.start, largest.count().0);
+        (first == 0).then_some(Self { start, largest, others, sections, shift, places: places.0, span })
     }
 
     /// Writes the table of sections of a new yard.
     pub(crate) fn write_sections(&self) {
-        self.for_each_far_section(|start, place, is_near| self.far().enter(start, place, is_near));
+        self.for_each_section(|start, place, is_in_largest| self.other_runs().enter(start, place, is_in_largest));
     }
 
-    /// Calls `visit` with each section of a yard with several runs: its first frame, that frame's place, and whether it is near.
-    fn for_each_far_section(&self, mut visit: impl FnMut(Pfn, u64, bool)) {
+    /// Calls `visit` with each section of a yard with several runs: its first frame, that frame's place, and whether it is in the
+    /// largest run.
+    fn for_each_section(&self, mut visit: impl FnMut(Pfn, u64, bool)) {
         for (at, (run, first)) in self.runs().enumerate().filter(|_| self.has_others()) {
             for offset in (0..run.count().0.min(self.places)).step_by(1 << self.shift) {
                 visit(run.start + PageCount(offset), first + offset, at == 0);
@@ -98,17 +99,17 @@ impl Numbering {
         }
     }
 
-    /// The tables of sections.
+    /// Where the sections of the runs other than the largest lie.
     #[inline(always)]
-    pub(crate) fn far(&self) -> FarSections {
-        FarSections::new(self.sections, self.places, self.shift)
+    pub(crate) fn other_runs(&self) -> OtherRuns {
+        OtherRuns::new(self.sections, self.places, self.shift)
     }
 
     /// The numbering of a machine without holes.
     #[cfg(test)]
     pub(crate) fn without_holes(frames: PfnRange) -> Self {
         let (start, count) = (frames.start, frames.count().0);
-        Self { start, near: count, others: &[], sections: &[], shift: 0, places: count, span: frames }
+        Self { start, largest: count, others: &[], sections: &[], shift: 0, places: count, span: frames }
     }
 
     /// How many places there are: frames of present sections.
@@ -117,7 +118,7 @@ impl Numbering {
         self.places
     }
 
-    /// Whether there are runs beside the near one.
+    /// Whether there are runs beside the largest one.
     pub(crate) fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
@@ -128,32 +129,36 @@ impl Numbering {
         self.span
     }
 
-    /// The near run, whose places begin at 0.
+    /// The largest run, whose places begin at 0.
     #[inline(always)]
-    pub(crate) fn near(&self) -> PfnRange {
-        PfnRange::new(self.start, PageCount(self.near))
+    pub(crate) fn largest_run(&self) -> PfnRange {
+        PfnRange::new(self.start, PageCount(self.largest))
     }
 
     /// The place of a frame; [`OUTSIDE`] in a hole. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn place(&self, pfn: Pfn) -> usize {
         let offset = pfn.0.wrapping_sub(self.start.0);
-        if offset < self.near { offset as usize } else { far_place(self.sections, self.places, self.shift, pfn) }
+        if offset < self.largest {
+            offset as usize
+        } else {
+            place_in_other_run(self.sections, self.places, self.shift, pfn)
+        }
     }
 
     /// The frame at a place of the map; a frame behind the last one for any other place.
     #[inline(always)]
     pub(crate) fn pfn(&self, place: u32) -> Pfn {
-        if u64::from(place) < self.near {
+        if u64::from(place) < self.largest {
             self.start + PageCount(u64::from(place))
         } else {
-            far_pfn(self.sections, self.places, self.shift, self.span, place)
+            pfn_in_other_run(self.sections, self.places, self.shift, self.span, place)
         }
     }
 
     /// All runs with their first places, by place.
     fn runs(&self) -> impl Iterator<Item = (PfnRange, u64)> + use<> {
-        core::iter::once((self.near(), 0)).chain(self.others.iter().map(RunEntry::get))
+        core::iter::once((self.largest_run(), 0)).chain(self.others.iter().map(RunEntry::get))
     }
 
     /// The places of a range of frames, run by run.
@@ -194,15 +199,15 @@ impl Numbering {
         self.runs().map(|(run, _)| run.end).filter(|behind| *behind < end).max().unwrap_or(Pfn(0))
     }
 
-    /// Whether the runs consist of whole sections, lie apart, make up the span, ascend behind the near run, and have places without
+    /// Whether the runs consist of whole sections, lie apart, make up the span, ascend behind the largest run, and have places without
     /// gaps, and whether the table of sections leads to them.
     pub(crate) fn is_sound(&self) -> bool {
-        let near = self.near();
+        let largest = self.largest_run();
         let (mut next_place, mut last_end) = (0, Pfn(0));
-        let mut span = near;
+        let mut span = largest;
         let are_runs = self.runs().enumerate().all(|(at, (run, place))| {
             let whole = (run.start.0 | run.end.0).trailing_zeros() >= u32::from(self.shift) && !run.is_empty();
-            let apart = at == 0 || (run.start >= last_end && run.intersection(near).is_empty());
+            let apart = at == 0 || (run.start >= last_end && run.intersection(largest).is_empty());
             span = PfnRange { start: span.start.min(run.start), end: span.end.max(run.end) };
             let expected = core::mem::replace(&mut next_place, place.saturating_add(run.count().0));
             if at > 0 {
@@ -216,10 +221,10 @@ impl Numbering {
 
 impl Numbering {
     fn sections_are_sound(&self) -> bool {
-        let mut are_sound = !self.has_others() || self.far().fits(self.places);
-        self.for_each_far_section(|start, place, is_near| {
-            let by_number = if is_near { place as usize } else { self.far().place(start) };
-            are_sound &= by_number == place as usize && self.far().pfn(place as u32) == Some(start);
+        let mut are_sound = !self.has_others() || self.other_runs().fits(self.places);
+        self.for_each_section(|start, place, is_in_largest| {
+            let by_number = if is_in_largest { place as usize } else { self.other_runs().place(start) };
+            are_sound &= by_number == place as usize && self.other_runs().pfn(place as u32) == Some(start);
         });
         are_sound
     }
@@ -235,22 +240,22 @@ impl core::fmt::Debug for Numbering {
     }
 }
 
-/// The place of a frame outside the near run.
+/// The place of a frame outside the largest run.
 // By value, so that no caller keeps a `Numbering` in memory only for this call.
 #[cold]
 #[inline(never)]
-fn far_place(sections: &'static [SectionSlot], places: u64, shift: u8, pfn: Pfn) -> usize {
-    let place = FarSections::new(sections, places, shift).place(pfn);
+fn place_in_other_run(sections: &'static [SectionSlot], places: u64, shift: u8, pfn: Pfn) -> usize {
+    let place = OtherRuns::new(sections, places, shift).place(pfn);
     if (place as u64) < places { place } else { OUTSIDE }
 }
 
-/// The frame at a place behind those of the near run.
+/// The frame at a place behind those of the largest run.
 #[cold]
 #[inline(never)]
-fn far_pfn(sections: &'static [SectionSlot], places: u64, shift: u8, span: PfnRange, place: u32) -> Pfn {
-    let far = FarSections::new(sections, places, shift);
+fn pfn_in_other_run(sections: &'static [SectionSlot], places: u64, shift: u8, span: PfnRange, place: u32) -> Pfn {
+    let others = OtherRuns::new(sections, places, shift);
     let behind = || span.end + PageCount(u64::from(place).saturating_sub(places));
-    far.pfn(place).filter(|pfn| span.contains(*pfn)).unwrap_or_else(behind)
+    others.pfn(place).filter(|pfn| span.contains(*pfn)).unwrap_or_else(behind)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,16 +2,16 @@
 //!
 //! # Protocol
 //!
-//! A block is [`FrameState::Counted`] from its adoption until it is freed. The word of counts alone grants access:
+//! A block is [`FrameState::Counted`] from `CountedBlocks::init_refs` until it is freed. The word of counts alone grants access:
 //!
-//! - The adopting thread owns the block. It writes the owner's words, then the counts (Release). A thread that gets a
+//! - The thread that calls `init_refs` owns the block. It writes the owner's words, then the counts (Release). A thread that gets a
 //!   reference by [`try_get`](CountedPage::try_get) (Acquire) sees them.
 //! - A reference prevents the free of the block, so tag and order do not change. A thread without a reference may read all
 //!   words, which may change at any time, and may try to get one.
 //! - After the last [`put`](CountedPage::put) (Release, then Acquire) no thread can get a reference. The thread that put it owns
 //!   the block and frees it.
 //! - [`freeze`](CountedPage::freeze) exchanges exactly the expected references for none. The caller then owns the block, as
-//!   after the last put, until it is thawed (the kernel's `folio_ref_freeze`). Moves of blocks use this.
+//!   after the last put, until it is unfrozen (the kernel's `folio_ref_freeze`). Moves of blocks use this.
 //!
 //! Only counted blocks have references: packed per-CPU batches do not use the word, and fresh memory has none. So a `try_get` on
 //! any initialised page fails or gets a reference to a counted block, whatever the page was before.
@@ -236,7 +236,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     /// Exchanges the counts for zero if they are exactly those expected. The caller then owns the block.
     ///
-    /// [`thaw`](Self::thaw) ends this, or the block goes away
+    /// [`unfreeze`](Self::unfreeze) ends this, or the block goes away
     /// ([`CountedBlocks::free`](crate::views::CountedBlocks::free)).
     #[inline]
     #[must_use]
@@ -249,7 +249,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     /// Ends the exclusive use of a block: these are its users from now on.
     #[inline]
-    pub fn thaw(&self, counts: Counts) {
+    pub fn unfreeze(&self, counts: Counts) {
         self.set_counts(counts);
     }
 
@@ -310,7 +310,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         &self.page.words(Access::ReadModifyWrite).prev
     }
 
-    /// Resets links and owner's words to their values before adoption. The caller owns the block.
+    /// Resets links and owner's words to their values before `init_refs`. The caller owns the block.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.set_next(Link::NONE);

@@ -11,9 +11,9 @@ use crate::store::RefillRequest;
 use crate::store::batch::Batch;
 use crate::store::bits::bitmap::Found;
 use crate::store::bits::taking::{
-    Choice, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines, take_whole,
+    Choice, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines,
 };
-use crate::store::bits::{collect_line, give_up_whole};
+use crate::store::bits::{collect_line, give_up_whole, take_whole};
 use crate::store::buddy::pagewise;
 use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::request::{BlockRequest, Fallback};

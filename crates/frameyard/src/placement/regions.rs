@@ -61,7 +61,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         (region.start() == Some(start)).then_some(region)
     }
 
-    /// The records of the zone's regions. Those that a neighbour has damaged are left out: each region has places in the map.
+    /// The records of the zone's regions. Those that another process has damaged are left out: each region has places in the map.
     pub(crate) fn own_regions(self) -> impl Iterator<Item = (Pfn, &'static Region)> + use<'a, P> {
         let of_zone = move |region: &&Region| region.is_of(self.id);
         let own = self.regions.iter().filter(of_zone).filter_map(Region::start);

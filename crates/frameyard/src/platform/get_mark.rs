@@ -26,7 +26,7 @@
 //! case, because the count is read later; after the store, the first. A fence right after the store therefore allows the
 //! same outcomes ([`GetMark::begin_fenced`], and all marks in models).
 //!
-//! In the kernel RCU does this: `page_ref_add_unless` is a read-side section, and `hugetlb_vmemmap` calls `synchronize_rcu`
+//! In the kernel RCU does this: `page_ref_add_unless` is called under `rcu_read_lock`, and `hugetlb_vmemmap` calls `synchronize_rcu`
 //! before it remaps tails.
 
 use core::ops::Deref;
@@ -38,7 +38,7 @@ use crate::units::messages;
 
 /// The mark of a thread: odd while the thread gets references speculatively. On its own cache line.
 ///
-/// Only the owner stores; any thread may read. Sections of one mark do not nest.
+/// Only the owner stores; any thread may read. The gets of one mark do not nest.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct GetMark(AtomicU64);
@@ -85,7 +85,7 @@ impl GetMark {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), ordering);
     }
 
-    /// Waits until the thread has left the section it is in, if any. Does not wait for sections that begin later.
+    /// Waits until the thread has ended the get that it is in, if any. Does not wait for gets that begin later.
     ///
     /// Before the call, the caller has seen the page structures zeroed, and then made the thread pass a barrier, or executed
     /// a sequentially consistent fence if threads [fence](Self::begin_fenced). `wait_round` is called between two reads of the
@@ -138,7 +138,7 @@ where
     all.into_iter().try_for_each(|mark| Ok(mark.wait(&mut wait_round)?))
 }
 
-/// A thread is still in the section that [`GetMark::wait`] waited for.
+/// A thread is still in the get that [`GetMark::wait`] waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StillGetting;
 
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_only_for_the_section_that_has_begun() {
+    fn waits_only_for_the_get_that_has_begun() {
         let mark = GetMark::new();
-        assert_eq!(mark.wait(|_| panic!("no section has begun")), Ok(()));
+        assert_eq!(mark.wait(|_| panic!("no get has begun")), Ok(()));
         mark.begin();
         assert_eq!(mark.wait(|round| round < 3), Err(StillGetting));
         let mut rounds = 0;

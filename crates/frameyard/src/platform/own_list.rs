@@ -1,26 +1,26 @@
-//! A per-CPU list as its own CPU uses it, in short sections that nothing else on that CPU enters.
+//! A per-CPU list as its own CPU uses it, in restartable sequences, which run alone on that CPU or have no effect.
 //!
 //! # Protocol
 //!
-//! A CPU's lists have two *owner words*, which are 0 while the CPU may use its lists. In a section, the CPU checks that it is the CPU
+//! A CPU's lists have two *owner words*, which are 0 while the CPU may use its lists. In a sequence, the CPU checks that it is the CPU
 //! of the lists and that both words are 0, and then ends with one store, which takes effect or does not: of a list's word
 //! ([`OwnList::pop`], [`OwnList::push`]), or of the first owner word ([`OwnList::take`]), after which the thread has the lists to itself,
-//! wherever it runs. None of these needs a locked operation: no other section of that CPU is in progress.
+//! wherever it runs. None of these needs a locked operation: no other sequence of that CPU is in progress.
 //!
-//! Any other thread locks the second owner word, ends all sections of the CPU
-//! ([`Platform::end_sections`](super::Platform::end_sections)), and locks the first owner word. Then it has the lists to itself. A section
-//! that saw the second word unlocked has ended by then: the thread sees what it stored in a list's word, or waits for the first
-//! owner word. Later sections see the second word locked.
+//! Any other thread locks the second owner word, ends all sequences of the CPU
+//! ([`Platform::end_sequences`](super::Platform::end_sequences)), and locks the first owner word. Then it has the lists to itself.
+//! A sequence that saw the second word unlocked has ended by then: the thread sees what it stored in a list's word, or waits for the first
+//! owner word. Later sequences see the second word locked.
 
 use crate::platform::{Access, LineKind, Probe, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The owner words while a CPU may use its lists.
 const UNUSED: u32 = 0;
-/// The first owner word of lists that a thread took in a section.
+/// The first owner word of lists that a thread took in a sequence.
 const TAKEN: u32 = 1;
 
-/// A list of a CPU, for a section on that CPU. A kernel uses [`pop`](Self::pop) and [`push`](Self::push). A platform that does the
+/// A list of a CPU, for a sequence on that CPU. A kernel uses [`pop`](Self::pop) and [`push`](Self::push). A platform that does the
 /// same in instructions of its own uses the addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnList<'a> {
@@ -75,7 +75,7 @@ impl<'a> OwnList<'a> {
     /// What a push adds to the list's word. Bits 16–63 count frees. If the sum overflows, the push must not happen.
     pub const PUSH: u64 = 1 << 16 | 1;
 
-    /// The owner words of the CPU's lists. A section may use the list while both are 0. They lie at a multiple of 8 bytes.
+    /// The owner words of the CPU's lists. A sequence may use the list while both are 0. They lie at a multiple of 8 bytes.
     #[must_use]
     #[inline(always)]
     pub fn owners(&self) -> &'a [AtomicU32; 2] {
@@ -117,7 +117,7 @@ impl<'a> OwnList<'a> {
     }
 
     /// Takes the newest entry; nothing if there is none or the list is not the CPU's. `step` is called before each access to memory;
-    /// if it returns false, the section ends without an effect.
+    /// if it returns false, the sequence ends without an effect.
     #[inline]
     #[must_use]
     pub fn pop(&self, step: impl FnMut() -> bool) -> Popped {
@@ -149,7 +149,7 @@ impl<'a> OwnList<'a> {
             return false;
         }
         let Some(slot) = self.slot(len).filter(|_| step()) else { return false };
-        // Harmless if the section fails: a slot behind the last entry means nothing.
+        // Harmless if the sequence fails: a slot behind the last entry means nothing.
         slot.store(entry, Ordering::Relaxed);
         match word.checked_add(Self::PUSH).filter(|_| step()) {
             Some(pushed) => self.word.store(pushed, Ordering::Relaxed),
@@ -183,7 +183,7 @@ impl<'a> OwnList<'a> {
     }
 }
 
-/// Whether both owner words are [`UNUSED`]; `None` if a step ends the section. Acquire: pairs with the Release in `Platform::unlock`.
+/// Whether both owner words are [`UNUSED`]; `None` if a step ends the sequence. Acquire: pairs with the Release in `Platform::unlock`.
 #[cfg(any(not(target_arch = "x86_64"), loom, shuttle))]
 #[inline(always)]
 fn are_unused(owners: &[AtomicU32; 2], step: &mut impl FnMut() -> bool) -> Option<bool> {
@@ -246,17 +246,17 @@ mod tests {
         }
     }
 
-    /// Runs a section that is interrupted at one step by `handler`, a whole section of another thread, and then aborted. Each step in
-    /// turn, until the section comes to its end. Checks after each run that no entry was lost or is there twice.
+    /// Runs a sequence that is interrupted at one step by `handler`, a whole sequence of another thread, and then aborted. Each step in
+    /// turn, until the sequence comes to its end. Checks after each run that no entry was lost or is there twice.
     fn interrupt_at_every_step(
-        section: fn(OwnList<'_>, &mut dyn FnMut() -> bool) -> Outcome,
+        sequence: fn(OwnList<'_>, &mut dyn FnMut() -> bool) -> Outcome,
         handler: fn(&Lists) -> Outcome,
     ) {
         for interrupted in 0.. {
             let lists = Lists::with(&[10, 11]);
             let mut outside: Vec<u32> = std::vec![20, 21];
             let (mut step, mut ended) = (0, Outcome::Nothing);
-            let outcome = section(lists.list(), &mut || {
+            let outcome = sequence(lists.list(), &mut || {
                 let is_interrupted = step == interrupted;
                 if is_interrupted {
                     ended = handler(&lists);
@@ -265,7 +265,7 @@ mod tests {
                 !is_interrupted
             });
             let was_interrupted = step > interrupted;
-            assert!(!was_interrupted || outcome == Outcome::Nothing, "an aborted section has no effect");
+            assert!(!was_interrupted || outcome == Outcome::Nothing, "an aborted sequence has no effect");
             for outcome in [outcome, ended] {
                 match outcome {
                     Outcome::Popped(entry) => outside.push(entry),
@@ -279,7 +279,7 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, [10, 11, 20, 21], "interrupted at step {interrupted}");
             if !was_interrupted {
-                assert!(step >= 4 || outcome == Outcome::Taken, "the section has steps");
+                assert!(step >= 4 || outcome == Outcome::Taken, "the sequence has steps");
                 return;
             }
         }
@@ -306,19 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_interrupted_at_any_step_has_no_effect() {
+    fn a_sequence_that_is_interrupted_at_any_step_has_no_effect() {
         let handlers: [fn(&Lists) -> Outcome; 3] = [
             |lists| pop(lists.list(), &mut || true),
             |lists| if lists.list().push(21, || true) { Outcome::Pushed(21) } else { Outcome::Nothing },
             |lists| take(lists.list(), &mut || true),
         ];
-        for section in [pop, push, take] {
-            handlers.iter().for_each(|handler| interrupt_at_every_step(section, *handler));
+        for sequence in [pop, push, take] {
+            handlers.iter().for_each(|handler| interrupt_at_every_step(sequence, *handler));
         }
     }
 
     #[test]
-    fn sections_leave_lists_alone_that_another_thread_has() {
+    fn sequences_leave_lists_alone_that_another_thread_has() {
         for owner in 0..2 {
             let lists = Lists::with(&[10]);
             lists.owners[owner].store(1, Ordering::Relaxed);

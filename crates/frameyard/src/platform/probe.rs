@@ -87,7 +87,7 @@ pub enum MapWrite {
     Streamed,
 }
 
-/// A section of work whose time and accesses a [`Probe`] can attribute.
+/// A piece of work whose time and accesses a [`Probe`] can attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Activity {
     /// Frames move from a zone to a CPU's list.
@@ -140,7 +140,7 @@ pub struct NodeInit {
     pub threads: usize,
     /// Jobs.
     pub jobs: u64,
-    /// Page structures written, or adopted because they were zero already; holes included.
+    /// Page structures written, or left as they were because they were zero already; holes included.
     pub pages: PageCount,
     /// Frames that became free.
     pub freed: PageCount,

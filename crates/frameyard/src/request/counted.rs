@@ -2,7 +2,7 @@
 
 use crate::boot::HeaderWord;
 use crate::memmap::{Located, MapPlace};
-use crate::owners::Adoption;
+use crate::owners::Ownership;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::request::bulk::BulkFree;
@@ -117,22 +117,22 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// Turns an allocated block into a counted one. The caller has allocated it.
     ///
     /// From now on [`Yard::free`] refuses it. Without users it begins frozen: only the caller has it, and no other code finds it,
-    /// until it is [thawed](CountedPage::thaw). Cost: its byte in the allocation map, and the line of its page.
+    /// until it is [unfrozen](CountedPage::unfreeze). Cost: its byte in the allocation map, and the line of its page.
     ///
     /// # Errors
     ///
     /// [`FreeError`] where no such block is allocated there, or its order is above the yard's maximum: it has to be
     /// [split](Yard::split_at) first. Nothing has changed then.
     #[inline(always)]
-    pub fn adopt(self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
+    pub fn init_refs(self, pfn: Pfn, order: Order, ownership: Ownership) -> Result<(), FreeError> {
         let yard = self.yard;
         let Some(entry) = yard.allocation_map().clear_allocated(&yard.platform, pfn, order) else {
             return Err(yard.refuse_large(pfn, order));
         };
         let page = yard.counted_at(pfn);
-        page.set_index(adoption.index);
-        page.set_owner(adoption.owner);
-        page.set_counts(adoption.counts);
+        page.set_index(ownership.index);
+        page.set_owner(ownership.owner);
+        page.set_counts(ownership.counts);
         // Last: the tag makes it a counted block.
         page.set_tag(Tag::new(FrameState::Counted, order, entry.migrate_type(), yard.zone_of_block(pfn)));
         Ok(())
@@ -149,7 +149,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// If it is a counted block without users, the caller holds it exclusively: it put the last reference or froze the counts. Another
     /// thread that froze a block still uses its bytes and links.
     #[inline]
-    pub unsafe fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub unsafe fn clear_refs(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
         let _ = yard.mark_allocated(pfn, order, tag.migrate_type());

@@ -79,8 +79,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
 impl<'y, P: Platform> YardZone<'y, P> {
     /// Runs `work` on the lists of all CPUs in the zone, each locked in turn, as far as they are `wanted`. A caller that must not wait
-    /// leaves lists alone whose lock is held, and looks at a bounded number; where CPUs use their lists in sections, it gets its own
-    /// CPU's only.
+    /// leaves lists alone whose lock is held, and looks at a bounded number; where CPUs use their lists in restartable sequences,
+    /// it gets its own CPU's only.
     pub(crate) fn with_lists(
         self,
         patience: Patience,

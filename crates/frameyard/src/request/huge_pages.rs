@@ -281,15 +281,15 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// One hold of a pool's lock, and the line of the head's page structure.
     pub fn alloc(self, size: HugePageSize) -> Result<HugePage<'y, P>, HugePageError> {
-        self.alloc_near(self.yard.node_of_cpu(self.yard.cpu()), size)
+        self.alloc_preferring(self.yard.node_of_cpu(self.yard.cpu()), size)
     }
 
-    /// As [`alloc`](Self::alloc), nearest to that node.
+    /// As [`alloc`](Self::alloc), from that node, or from the nearest one that has such a page.
     ///
     /// # Errors
     ///
     /// As there; [`HugePageError::NoSuchNode`].
-    pub fn alloc_near(self, node: NodeId, size: HugePageSize) -> Result<HugePage<'y, P>, HugePageError> {
+    pub fn alloc_preferring(self, node: NodeId, size: HugePageSize) -> Result<HugePage<'y, P>, HugePageError> {
         self.check_node(node)?;
         let yard = self.yard;
         for pool in yard.tables.zonelist(node).map(|zone| yard.pool(zone, size)).filter(|pool| pool.free_racy() > 0) {

@@ -209,7 +209,7 @@ impl<P: Platform> Yard<P> {
         self.any_zone_view().large_around(pfn).filter(|(head, tag)| *head == pfn && !tag.is(FrameState::Pooled))
     }
 
-    /// The reason why a block cannot be adopted: as [`refuse`](Self::refuse), unless it is a large one that is allocated.
+    /// The reason why a block cannot become a counted one: as [`refuse`](Self::refuse), unless it is a large one that is allocated.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_large(&self, pfn: Pfn, order: Order) -> FreeError {

@@ -23,9 +23,10 @@ pub(crate) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 /// How many CPUs' lists a request tries before it takes the zone lock, where free frames are bits.
 const LOOKS: u32 = 4;
 
-/// How often a request tries to take the lists of its own CPU in a section, with pauses between. A thread that holds them may be stopped:
-/// in user space the last pauses give it the CPU. Models try once, so that they also explore requests that find the lists taken.
-const SECTION_TRIES: u32 = if cfg!(loom) { 1 } else { 12 };
+/// How often a request tries to take the lists of its own CPU in a restartable sequence, with pauses between. A thread that holds
+/// them may be stopped: in user space the last pauses give it the CPU. Models try once, so that they also explore requests that
+/// find the lists taken.
+const SEQUENCE_TRIES: u32 = if cfg!(loom) { 1 } else { 12 };
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
@@ -252,7 +253,7 @@ impl<P: Platform> Yard<P> {
             collects_for(view, request);
         }
         let blocks = request.to_block_request(fallback);
-        let own_list = request.list.and_then(|list| Some((list, self.try_lock_lists_near(view, request.cpu)?)));
+        let own_list = request.list.and_then(|list| Some((list, self.try_lock_lists_from(view, request.cpu)?)));
         let needs_free_lists = request.list.is_some() && own_list.is_none();
         if let Some((list, mut lists)) = own_list
             && let Some(index) = lists.pop_slow(view, list, above_watermark.then_some(Refill { list, request: blocks }))
@@ -289,14 +290,14 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Where
+    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sequences, those of the caller's CPU. Where
     /// free frames are bits, the lists of a neighbouring CPU otherwise: the free lists have little.
     #[cold]
-    pub(crate) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+    pub(crate) fn try_lock_lists_from<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
-        if self.platform.has_sections() {
-            // The caller may have moved, or a section of its own was interrupted.
-            return (0..SECTION_TRIES).find_map(|failed| {
+        if self.platform.has_sequences() {
+            // The caller may have moved, or a sequence of its own was interrupted.
+            return (0..SEQUENCE_TRIES).find_map(|failed| {
                 if failed > 0 {
                     self.platform.spin(failed - 1);
                 }

@@ -159,7 +159,7 @@ impl Runner {
     }
 
     /// Removes the record of a block before its free.
-    pub(super) fn disown(&self, range: PfnRange, mark: u32) {
+    pub(super) fn release(&self, range: PfnRange, mark: u32) {
         let mut owners = self.machine.owners.lock().unwrap();
         for frame in 0..range.count().0 {
             let pfn = range.start + PageCount(frame);
@@ -182,7 +182,7 @@ impl Runner {
 
     /// Frees a block.
     pub(super) fn give(&self, pfn: Pfn, order: Order) {
-        self.disown(PfnRange::new(pfn, order.pages()), self.mark());
+        self.release(PfnRange::new(pfn, order.pages()), self.mark());
         self.yard.free(pfn, order).expect("the block is ours");
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Gfp;
-use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, Ownership};
 use crate::page::Counts;
 use crate::shuttle_tests::machine::Runner;
 use crate::units::{Order, Pfn, PfnRange};
@@ -42,7 +42,7 @@ impl Mover<'_> {
         let mut moved = self.0.machine.moved.lock().unwrap();
         let name = moved.next_name;
         moved.next_name += 1;
-        self.0.yard.counted().adopt(pfn, order, adoption(name)).expect("just allocated");
+        self.0.yard.counted().init_refs(pfn, order, ownership(name)).expect("just allocated");
         moved.blocks.insert(pfn, Held { name, order, isolated: false });
     }
 
@@ -56,15 +56,15 @@ impl Mover<'_> {
         let page = unsafe { self.0.yard.counted().page(pfn) }.expect("memory");
         assert_eq!(page.index(), held.name, "the block's own name");
         assert!(page.freeze(ONE), "the owner is the only user");
-        self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
+        self.0.release(PfnRange::new(pfn, held.order.pages()), MARK);
         // SAFETY: this thread froze the counts.
         unsafe { self.0.yard.counted().free(pfn, held.order) }.expect("the block is ours");
         true
     }
 }
 
-fn adoption(name: u64) -> Adoption {
-    Adoption { counts: ONE, owner: KIND.0.into(), index: name }
+fn ownership(name: u64) -> Ownership {
+    Ownership { counts: ONE, owner: KIND.0.into(), index: name }
 }
 
 impl FrameOwner for Mover<'_> {
@@ -82,10 +82,10 @@ impl FrameOwner for Mover<'_> {
         let page = unsafe { self.0.yard.counted().page(from.pfn) }.expect("memory");
         assert!(page.freeze(ONE), "the owner is the only user");
         self.0.own(PfnRange::new(to, from.order.pages()), MARK);
-        self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
-        self.0.yard.counted().adopt(to, from.order, adoption(held.name)).expect("an allocated target");
+        self.0.release(PfnRange::new(from.pfn, from.order.pages()), MARK);
+        self.0.yard.counted().init_refs(to, from.order, ownership(held.name)).expect("an allocated target");
         // SAFETY: this thread froze the counts.
-        unsafe { self.0.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
+        unsafe { self.0.yard.counted().clear_refs(from.pfn, from.order) }.expect("frozen");
         moved.blocks.insert(to, Held { isolated: false, ..held });
         Ok(())
     }

@@ -34,7 +34,7 @@ impl<P: Platform> Yard<P> {
     /// copy of the process nothing can free them, as nothing can free the blocks that those threads hold. Longer operations
     /// (compaction, contiguous ranges, initialisation, changes of devices) stop where they are.
     ///
-    /// Cost: all lock words, and one [`Platform::end_sections`].
+    /// Cost: all lock words, and one [`Platform::end_sequences`].
     ///
     /// # Errors
     ///
@@ -50,10 +50,10 @@ impl<P: Platform> Yard<P> {
             }
             let done = match step {
                 Step::Lock(id, word) => self.platform.lock(id, word).map(|_| ()),
-                Step::EndSections if !self.platform.has_sections() => Ok(()),
-                Step::EndSections => {
+                Step::EndSequences if !self.platform.has_sequences() => Ok(()),
+                Step::EndSequences => {
                     let lock = LockId::PerCpu(ZoneId(0), CpuId(0));
-                    self.platform.end_sections(None).map_err(|_| LockError::SectionsNotEnded { lock })
+                    self.platform.end_sequences(None).map_err(|_| LockError::SequencesNotEnded { lock })
                 }
             };
             match done {
@@ -108,7 +108,7 @@ impl<P: Platform> Yard<P> {
         let zones = || (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16));
         let lists = || zones().flat_map(|zone| self.tables.pcps_of(zone));
         lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.claim_word())));
-        visit(Step::EndSections);
+        visit(Step::EndSequences);
         lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.owner_word())));
         zones().for_each(|zone| visit(Step::Lock(LockId::Zone(zone), self.tables.zones[zone.index()].lock_word())));
         let pools = zones().flat_map(|zone| HugePageSize::ALL.map(|size| self.pool(zone, size)));
@@ -121,6 +121,6 @@ impl<P: Platform> Yard<P> {
 /// A step of taking all locks.
 enum Step<'a> {
     Lock(LockId, &'a AtomicU32),
-    /// Sections that saw their CPU's lists unclaimed end here.
-    EndSections,
+    /// Sequences that saw their CPU's lists unclaimed end here.
+    EndSequences,
 }

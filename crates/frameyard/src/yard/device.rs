@@ -65,7 +65,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// Unmaps a device: removes its page structures.
     ///
     /// 1. The device is closed: its pages can no longer be split or joined, and page tables can no longer map them.
-    /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are thawed, and the error
+    /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are unfrozen, and the error
     ///    reports the references, the pages that have them, and the first such page.
     /// 3. No section leads to the device any more. The structures are zeroed, and the platform may take their memory
     ///    back ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).

@@ -72,7 +72,7 @@ impl<P: Platform> Yard<P> {
             // Even lists that look empty: taking their lock ends the old policy there.
             let wanted = |pcp: CpuLists<'_>| !(is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy());
             lock_each(all, &self.platform, wanted, |mut lists| {
-                lists.adopt_policy(policy);
+                lists.use_policy(policy);
                 lists.drain(view);
             });
             store::collect_all(view);

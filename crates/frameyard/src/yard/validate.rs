@@ -160,7 +160,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), ValidateError> {
-        if let Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })) = self.platform.lock_error() {
+        if let Some(error @ (LockError::OwnerDied { .. } | LockError::Corrupt { .. })) = self.platform.lock_error() {
             return Err(ValidateError::Lock(error));
         }
         let check_zone = |view| self.validate_zone(view).inspect_err(|_| self.clear_marks(view));

@@ -13,7 +13,7 @@
 //!
 //! [`AllocationMap::mark_allocated`] stores the byte as the last step of an allocation. [`AllocationMap::clear_allocated`]
 //! exchanges it for zero as the first step of a free, and of every other way in which an allocated block changes its state:
-//! adoption, a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
+//! [`init_refs`](crate::views::CountedBlocks::init_refs), a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
 //! every other caller gets `None` and has changed nothing.
 //!
 //! A free needs only this byte, not the page structure: 64 frames share a cache line. While a block is allocated nothing inside
@@ -186,11 +186,11 @@ impl<'a> AllocationMap<'a> {
         Self { bytes, numbering }
     }
 
-    /// The bytes of the near run alone.
-    pub(crate) fn near(self) -> AllocationBytes<'a> {
-        let near = self.numbering.near().count().0 as usize;
-        let frames = self.frames.get(..near).unwrap_or_default();
-        let pageblocks = self.pageblocks.get(..near >> self.pageblock_order.0).unwrap_or_default();
+    /// The bytes of the largest run alone.
+    pub(crate) fn of_largest_run(self) -> AllocationBytes<'a> {
+        let largest = self.numbering.largest_run().count().0 as usize;
+        let frames = self.frames.get(..largest).unwrap_or_default();
+        let pageblocks = self.pageblocks.get(..largest >> self.pageblock_order.0).unwrap_or_default();
         AllocationBytes { frames, pageblocks, ..self.bytes }
     }
 

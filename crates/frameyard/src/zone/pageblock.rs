@@ -77,7 +77,7 @@ impl<'a> PageblockMap<'a> {
 
     #[inline(always)]
     fn word(&self, pfn: Pfn) -> &'a AtomicU32 {
-        // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
+        // As in `MemMap::outside`: a place that another process damaged is the first one.
         self.words.get(self.place(pfn)).unwrap_or(&self.words[0])
     }
 

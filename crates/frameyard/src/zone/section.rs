@@ -108,7 +108,11 @@ mod tests {
         assert_eq!((whole.zone(), whole.uniform_zone()), (Some(normal), Some(normal)));
         let mixed = part.with(movable);
         assert_eq!((mixed.zone(), mixed.uniform_zone()), (None, None));
-        assert_eq!(whole.with(movable).uniform_zone(), None, "a neighbour's entry is no reason to trust it");
+        assert_eq!(
+            whole.with(movable).uniform_zone(),
+            None,
+            "an entry that another process may have written is not trusted"
+        );
         assert_eq!(SectionEntry::ABSENT.uniform_zone(), None);
     }
 }

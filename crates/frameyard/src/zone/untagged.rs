@@ -129,7 +129,7 @@ impl<P: Platform> ZoneView<'_, P> {
         if let Some(found) = self.large_around(pfn) {
             return found;
         }
-        // Read again: a neighbour may have written any order meanwhile.
+        // Read again: another process may have written any order meanwhile.
         (pfn, self.uncovered(pfn, self.page(pfn).tag()).of_block_at(pfn, self.geometry.max_order()))
     }
 

@@ -11,7 +11,7 @@ use crate::devices;
 use crate::emptying;
 use crate::fixture::{Fixture, HeapRegion, Moment, run_on};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// The kinds in lock order.
@@ -27,7 +27,7 @@ fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() 
             seen.lock().unwrap().push(id);
         }
     });
-    let section = yard.platform().guard();
+    let guard = yard.platform().guard();
     yard.lock_all().unwrap();
     yard.watch().calm();
     let taken: Vec<LockId> = std::mem::take(&mut *taken.lock().unwrap());
@@ -51,7 +51,7 @@ fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() 
         // SAFETY: this thread has all locks, and the other threads of the process go on.
         unsafe { yard.unlock_all() };
     });
-    drop(section);
+    drop(guard);
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
 }
@@ -81,11 +81,11 @@ fn a_copy_is_sound_wherever_a_free_past_the_lists_has_stopped() {
         yard.watch().lose_thread();
         let has_ended = end_a_free(&yard, &mut frames, changes);
         unsound += u32::from(yard.validate().is_err());
-        let section = yard.platform().guard();
+        let guard = yard.platform().guard();
         yard.lock_all().unwrap();
         // SAFETY: this thread has all locks, and the thread that ended is gone.
         unsafe { yard.unlock_all_of_copy() };
-        drop(section);
+        drop(guard);
         yard.validate().unwrap();
         frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
         let lost = yard.stats().managed_pages() - yard.stats().free_pages();
@@ -98,7 +98,7 @@ fn a_copy_is_sound_wherever_a_free_past_the_lists_has_stopped() {
     }
 }
 
-/// A platform whose sections cannot be ended.
+/// A platform whose restartable sequences cannot be ended.
 struct Endless;
 
 impl Platform for Endless {
@@ -113,11 +113,11 @@ impl Platform for Endless {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         true
     }
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
-        Err(SectionsNotEnded)
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
+        Err(SequencesNotEnded)
     }
 }
 
@@ -126,7 +126,7 @@ impl MapBacking for Endless {}
 impl Probe for Endless {}
 
 #[test]
-fn no_lock_stays_held_if_sections_cannot_be_ended() {
+fn no_lock_stays_held_if_sequences_cannot_be_ended() {
     run_on(0);
     let memory = [(PfnRange::new(Pfn(0x8000), PageCount(0x2000)), NodeId(0))];
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
@@ -136,7 +136,7 @@ fn no_lock_stays_held_if_sections_cannot_be_ended() {
     // SAFETY: the regions are as large as planned and zeroed, and both outlive the yard.
     let yard = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), Endless) }.unwrap();
     for _ in 0..2 {
-        assert!(matches!(yard.lock_all(), Err(LockError::SectionsNotEnded { .. })));
+        assert!(matches!(yard.lock_all(), Err(LockError::SequencesNotEnded { .. })));
     }
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();

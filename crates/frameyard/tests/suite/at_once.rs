@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::fixture::HeapRegion;
 use frameyard::alloc::{AllocAtOnce, FreeAtOnce, FreeProblem};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, OwnList, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, OwnList, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// A machine with one CPU.
 #[derive(Debug)]
 struct OneCpu {
-    has_sections: bool,
+    has_sequences: bool,
     /// The pauses after which another thread gives up the lists, each time that a thread takes them.
     pauses: u32,
     pauses_left: AtomicU32,
@@ -31,17 +31,17 @@ impl Platform for OneCpu {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
-    fn has_sections(&self) -> bool {
-        self.has_sections
+    fn has_sequences(&self) -> bool {
+        self.has_sequences
     }
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         if self.pauses_left.load(Ordering::Relaxed) > 0 {
             return false;
         }
         self.pauses_left.store(self.pauses, Ordering::Relaxed);
         self.current_cpu() == cpu && list.take(|| true)
     }
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         Ok(())
     }
 }
@@ -50,14 +50,14 @@ impl MapBacking for OneCpu {}
 
 impl Probe for OneCpu {}
 
-/// Most of the memory: the near run.
-const NEAR: PfnRange = PfnRange { start: Pfn(0x8000), end: Pfn(0x10000) };
+/// Most of the memory: the largest run.
+const LARGEST_RUN: PfnRange = PfnRange { start: Pfn(0x8000), end: Pfn(0x10000) };
 /// Memory behind a hole of many sections.
-const FAR: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2000) };
+const OTHER_RUN: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2000) };
 
 /// Runs a test on a yard, which is valid and has all its frames afterwards.
-fn with_yard(memory: &[PfnRange], has_sections: bool, test: impl FnOnce(&Yard<OneCpu>)) {
-    with_yard_on(OneCpu { has_sections, pauses: 0, pauses_left: AtomicU32::new(0) }, memory, test);
+fn with_yard(memory: &[PfnRange], has_sequences: bool, test: impl FnOnce(&Yard<OneCpu>)) {
+    with_yard_on(OneCpu { has_sequences, pauses: 0, pauses_left: AtomicU32::new(0) }, memory, test);
 }
 
 /// The same on that machine.
@@ -81,7 +81,7 @@ fn all_frames(yard: &Yard<OneCpu>) -> Vec<Pfn> {
 
 #[test]
 fn blocks_of_the_own_list_come_and_go_at_once() {
-    with_yard(&[NEAR], true, |yard| {
+    with_yard(&[LARGEST_RUN], true, |yard| {
         for order in [Order::ZERO, Order(3), Order(9)] {
             assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
@@ -102,10 +102,11 @@ fn blocks_of_the_own_list_come_and_go_at_once() {
 
 #[test]
 fn a_free_onto_a_full_list_is_finished_by_the_caller() {
-    with_yard(&[NEAR, FAR], true, |yard| {
+    with_yard(&[LARGEST_RUN, OTHER_RUN], true, |yard| {
         let mut unfinished = 0;
-        let (near, far): (Vec<Pfn>, Vec<Pfn>) = all_frames(yard).into_iter().partition(|pfn| NEAR.contains(*pfn));
-        for pfn in near {
+        let (largest, others): (Vec<Pfn>, Vec<Pfn>) =
+            all_frames(yard).into_iter().partition(|pfn| LARGEST_RUN.contains(*pfn));
+        for pfn in largest {
             match yard.free_at_once(pfn, Order::ZERO) {
                 FreeAtOnce::Done => {}
                 FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
@@ -116,19 +117,19 @@ fn a_free_onto_a_full_list_is_finished_by_the_caller() {
             }
         }
         assert!(unfinished > 0);
-        far.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        others.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     });
 }
 
 #[test]
 fn blocks_far_from_most_are_finished_by_the_caller() {
-    with_yard(&[NEAR, FAR], true, |yard| {
+    with_yard(&[LARGEST_RUN, OTHER_RUN], true, |yard| {
         let frames = all_frames(yard);
-        let far = *frames.iter().find(|pfn| FAR.contains(**pfn)).expect("all frames are allocated");
-        assert!(matches!(yard.free_at_once(far, Order::ZERO), FreeAtOnce::Nothing));
-        yard.free(far, Order::ZERO).unwrap();
+        let other = *frames.iter().find(|pfn| OTHER_RUN.contains(**pfn)).expect("all frames are allocated");
+        assert!(matches!(yard.free_at_once(other, Order::ZERO), FreeAtOnce::Nothing));
+        yard.free(other, Order::ZERO).unwrap();
         match yard.alloc_at_once(Order::ZERO, Gfp::KERNEL) {
-            AllocAtOnce::Unfinished(alloc) => assert_eq!(alloc.finish().unwrap(), far),
+            AllocAtOnce::Unfinished(alloc) => assert_eq!(alloc.finish().unwrap(), other),
             other => panic!("{other:?}"),
         }
         frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
@@ -137,11 +138,11 @@ fn blocks_far_from_most_are_finished_by_the_caller() {
 
 #[test]
 fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
-    with_yard(&[NEAR], false, |yard| {
+    with_yard(&[LARGEST_RUN], false, |yard| {
         for order in [Order::ZERO, Order(3), Order(9)] {
             assert!(matches!(yard.alloc_locked_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sections");
+            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sequences");
             assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
             let AllocAtOnce::Done(again) = yard.alloc_locked_at_once(order, Gfp::KERNEL) else {
                 panic!("a block is listed")
@@ -169,17 +170,17 @@ fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
         }
         assert!(unfinished > 0, "lists have limits");
     });
-    with_yard(&[NEAR], true, |yard| {
+    with_yard(&[LARGEST_RUN], true, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sections need no lock");
+        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sequences need no lock");
         yard.free(pfn, Order::ZERO).unwrap();
         assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
     });
 }
 
 #[test]
-fn nothing_happens_at_once_without_sections() {
-    with_yard(&[NEAR], false, |yard| {
+fn nothing_happens_at_once_without_sequences() {
+    with_yard(&[LARGEST_RUN], false, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         match yard.free_at_once(pfn, Order::ZERO) {
             FreeAtOnce::Unfinished(free) => free.finish().unwrap(),
@@ -191,8 +192,8 @@ fn nothing_happens_at_once_without_sections() {
 
 #[test]
 fn requests_pause_while_another_thread_has_the_lists() {
-    let platform = OneCpu { has_sections: true, pauses: 9, pauses_left: AtomicU32::new(0) };
-    with_yard_on(platform, &[NEAR], |yard| {
+    let platform = OneCpu { has_sequences: true, pauses: 9, pauses_left: AtomicU32::new(0) };
+    with_yard_on(platform, &[LARGEST_RUN], |yard| {
         let locks = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
         let round = || {
             let frames = Vec::from_iter((0..2000).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()));

@@ -365,7 +365,7 @@ fn the_validator_recounts_regions() {
 /// Fills memory with an owner's frames, and frees those that a choice names.
 fn fill_movers(yard: &Fixture, mover: &Mover<'_>, is_freed: impl Fn(Pfn) -> bool) {
     for pfn in fill(yard, MOVABLE) {
-        mover.adopt(pfn, SINGLE);
+        mover.own(pfn, SINGLE);
     }
     mover.slots().into_iter().filter(|slot| is_freed(mover.place(*slot))).for_each(|slot| mover.free(slot));
     yard.drain_all();

@@ -32,7 +32,7 @@ fn real(pages: u64, poisoning: Poisoning, content: MapContent) -> Fixture {
 fn fill(yard: &Fixture, mover: &Mover<'_>) -> Vec<(Pfn, u64)> {
     let mut slots = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN) {
-        slots.push((pfn, mover.adopt(pfn, Order::ZERO)));
+        slots.push((pfn, mover.own(pfn, Order::ZERO)));
     }
     slots.sort();
     slots

@@ -12,7 +12,7 @@ use frameyard::AllocError;
 use frameyard::boot::{InitMode, MapInit, MovableMemory, Poisoning, ZoneLimits};
 use frameyard::compaction::{CompactEffort, CompactRequest};
 use frameyard::contig::BlockedBy;
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, Ownership};
 use frameyard::page::{Counts, FrameState};
 use frameyard::platform::LockId;
 use frameyard::{
@@ -111,7 +111,7 @@ fn unmovable_block_is_reported_and_isolation_undone() {
     movers.pin(pinned);
     let strange = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let counts = Counts { references: 1, mappings: 0 };
-    yard.counted().adopt(strange, Order::ZERO, Adoption { counts, owner: 9, index: 0 }).unwrap();
+    yard.counted().init_refs(strange, Order::ZERO, Ownership { counts, owner: 9, index: 0 }).unwrap();
     let before = shape(&yard);
     let around = |pfn: Pfn| PfnRange { start: Pfn(pfn.0 - 70).max(FIRST), end: Pfn(pfn.0 + 70).min(memory().end) };
     let place = movers.place_of(pinned);

@@ -1,9 +1,9 @@
-//! Blocks whose owner counts their users: adoption, references, freezing, and what is refused.
+//! Blocks whose owner counts their users: how they become counted, references, freezing, and what is refused.
 
 use crate::fixture::{Fixture, Frames, STORES};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{MapInit, ZoneLimits};
-use frameyard::owners::Adoption;
+use frameyard::owners::Ownership;
 use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
@@ -28,7 +28,7 @@ fn yards() -> Vec<Fixture> {
 
 fn counted(yard: &Fixture, order: Order) -> Pfn {
     let pfn = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
-    yard.counted().adopt(pfn, order, Adoption { counts: USERS, owner: 0xabcd_0009, index: 42 }).unwrap();
+    yard.counted().init_refs(pfn, order, Ownership { counts: USERS, owner: 0xabcd_0009, index: 42 }).unwrap();
     pfn
 }
 
@@ -62,7 +62,7 @@ fn counted_block_keeps_owner_words_and_clears_them() {
 }
 
 #[test]
-fn block_with_users_cannot_be_freed_or_disowned() {
+fn block_with_users_is_not_freed_and_stays_counted() {
     for yard in yards() {
         let pfn = counted(&yard, Order::ZERO);
         let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
@@ -70,7 +70,7 @@ fn block_with_users_cannot_be_freed_or_disowned() {
         // SAFETY: the block has users, so the call is refused.
         refused(unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap_err().problem);
         // SAFETY: as above.
-        refused(unsafe { yard.counted().disown(pfn, Order::ZERO) }.unwrap_err().problem);
+        refused(unsafe { yard.counted().clear_refs(pfn, Order::ZERO) }.unwrap_err().problem);
         // SAFETY: as above.
         refused(unsafe { yard.counted().free_bulk(&[pfn]) }.unwrap_err().problem);
         assert_eq!(page(&yard, pfn).counts(), USERS);
@@ -83,15 +83,15 @@ fn block_with_users_cannot_be_freed_or_disowned() {
 }
 
 #[test]
-fn a_free_or_foreign_frame_is_not_adopted() {
+fn a_free_or_foreign_frame_does_not_become_counted() {
     for yard in yards() {
-        let adoption = Adoption { counts: USERS, owner: 1, index: 0 };
+        let ownership = Ownership { counts: USERS, owner: 1, index: 0 };
         let pfn = yard.alloc(Order(1), Gfp::KERNEL).unwrap();
-        assert!(yard.counted().adopt(pfn, Order::ZERO, adoption).is_err(), "another order");
-        assert!(yard.counted().adopt(pfn + PageCount(1), Order::ZERO, adoption).is_err(), "inside a block");
+        assert!(yard.counted().init_refs(pfn, Order::ZERO, ownership).is_err(), "another order");
+        assert!(yard.counted().init_refs(pfn + PageCount(1), Order::ZERO, ownership).is_err(), "inside a block");
         yard.free(pfn, Order(1)).unwrap();
-        assert!(yard.counted().adopt(pfn, Order(1), adoption).is_err(), "free");
-        assert!(yard.counted().adopt(Pfn(5), Order::ZERO, adoption).is_err(), "no memory");
+        assert!(yard.counted().init_refs(pfn, Order(1), ownership).is_err(), "free");
+        assert!(yard.counted().init_refs(Pfn(5), Order::ZERO, ownership).is_err(), "no memory");
         yard.validate().unwrap();
     }
 }
@@ -123,7 +123,7 @@ fn get_fails_on_zero_references() {
         assert_eq!(page.put(), Ok(2));
         assert!(page.freeze(USERS));
         assert!(!page.try_get(), "frozen");
-        page.thaw(USERS);
+        page.unfreeze(USERS);
         assert!(page.freeze(USERS));
         // SAFETY: this thread froze the counts.
         unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap();
@@ -151,7 +151,7 @@ fn counted_block_splits_into_single_frames() {
         for frame in (0..16).map(|frame| pfn + PageCount(frame)) {
             assert!(yard.free(frame, Order::ZERO).is_err(), "only the caller has the frame");
             assert!(!page(&yard, frame).try_get() && page(&yard, frame).is_counted());
-            page(&yard, frame).thaw(USERS);
+            page(&yard, frame).unfreeze(USERS);
         }
         yard.validate().unwrap();
         for frame in (0..16).map(|frame| pfn + PageCount(frame)) {

@@ -27,7 +27,7 @@ fn yard(defrag_mode: DefragMode) -> Fixture {
 fn scatter(yard: &Fixture, mover: &Mover<'_>) {
     let mut slots = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN) {
-        slots.push((pfn, mover.adopt(pfn, Order::ZERO)));
+        slots.push((pfn, mover.own(pfn, Order::ZERO)));
     }
     slots.iter().filter(|(pfn, _)| pfn.0.is_multiple_of(3)).for_each(|(_, slot)| mover.free(*slot));
     yard.drain_all();

@@ -135,13 +135,13 @@ fn missing_map_memory_leaves_nothing_behind() {
         for order in [Order::ZERO, HUGE] {
             // Structures that are folded are few, and all in one part.
             let folded = layout == MapLayout::Folded && order == HUGE;
-            let far = range.start + PageCount(if folded { 512 } else { 8 * SECTION });
+            let limit = range.start + PageCount(if folded { 512 } else { 8 * SECTION });
             yard.watch().answer_with(move |call| match call {
-                MapCall::Back(places) if places.end > far => Err(MapNotBacked),
+                MapCall::Back(places) if places.end > limit => Err(MapNotBacked),
                 _ => Ok(()),
             });
             let problem = refused(&yard, request(range, order, layout));
-            assert!(matches!(problem, DeviceError::NoMapMemory(places) if places.end > far), "{problem}");
+            assert!(matches!(problem, DeviceError::NoMapMemory(places) if places.end > limit), "{problem}");
             yard.watch().calm();
             assert!((0..range.count().0).all(|at| yard.page_words(range.start + PageCount(at)) == [0; 8]), "{layout}");
         }

@@ -193,11 +193,11 @@ impl Run {
             by_number(yard.devices().map(request(*layout)).map(numbered))
         });
         if let (Ok(id), Err(DeviceError::MixedSection { .. })) = (answers[0], answers[FOLDED]) {
-            let near = |device: &Device| {
+            let shares_a_section = |device: &Device| {
                 range.start.0 / SECTION <= (device.range.end.0 - 1) / SECTION
                     && device.range.start.0 / SECTION <= (range.end.0 - 1) / SECTION
             };
-            assert!(self.devices.iter().any(near), "no other device is near {range}");
+            assert!(self.devices.iter().any(shares_a_section), "no other device is in a section of {range}");
             assert_eq!(answers[1..FOLDED], [Ok(id); 2]);
             for at in 0..FOLDED {
                 self.unmap_in(at, id).unwrap();

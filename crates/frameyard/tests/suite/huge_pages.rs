@@ -144,14 +144,14 @@ fn pages_come_from_the_node_that_is_named() {
     let yard = yard();
     let on = |node| yard.huge_pages().reserve_on(NodeId(node), Huge, 2, &Owners::NONE);
     assert_eq!((on(0).unwrap().pages, on(1).unwrap().pages), (2, 2));
-    let page = yard.huge_pages().alloc_near(NodeId(1), Huge).unwrap();
+    let page = yard.huge_pages().alloc_preferring(NodeId(1), Huge).unwrap();
     assert!(page.pfn() >= Pfn(0x10000));
-    let far: Vec<_> = (0..3).map(|_| yard.huge_pages().alloc_near(NodeId(1), Huge).unwrap()).collect();
-    assert!(far[0].pfn() >= Pfn(0x10000) && far[1].pfn() < Pfn(0x10000) && far[2].pfn() < Pfn(0x10000));
+    let others: Vec<_> = (0..3).map(|_| yard.huge_pages().alloc_preferring(NodeId(1), Huge).unwrap()).collect();
+    assert!(others[0].pfn() >= Pfn(0x10000) && others[1].pfn() < Pfn(0x10000) && others[2].pfn() < Pfn(0x10000));
     let no_node = HugePageError::NoSuchNode(NodeId(2));
     assert_eq!(on(2).unwrap_err(), no_node);
-    assert_eq!(yard.huge_pages().alloc_near(NodeId(2), Huge).unwrap_err(), no_node);
-    drop((page, far));
+    assert_eq!(yard.huge_pages().alloc_preferring(NodeId(2), Huge).unwrap_err(), no_node);
+    drop((page, others));
     assert_eq!(yard.huge_pages().shrink(Huge, 9), Ok(4));
 }
 

@@ -11,7 +11,7 @@ use crate::page_checks::{OWNER, assert_found, overwrite};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{Initialiser, MapInit, PageChecks, Poisoning, ZoneLimits};
 use frameyard::contig::BlockedBy;
-use frameyard::owners::{Adoption, Owners};
+use frameyard::owners::{Owners, Ownership};
 use frameyard::page::{Counts, FrameState, MapContent};
 use frameyard::platform::{BadPage, PageProblem};
 use frameyard::policy::ZonePolicy;
@@ -193,8 +193,8 @@ fn bad_frees_change_nothing() {
     let half = block(pfn, Order(9));
     assert_eq!(refused(&yard, || yard.free_range(half)), FreeProblem::PartOfBlock { order: LARGE });
     assert_eq!(refused(&yard, || yard.free_range(PfnRange::new(half.end, half.count()))), inside);
-    let adoption = Adoption { counts: Counts::default(), owner: 9, index: 0 };
-    let counted = refused(&yard, || yard.counted().adopt(pfn, LARGE, adoption));
+    let ownership = Ownership { counts: Counts::default(), owner: 9, index: 0 };
+    let counted = refused(&yard, || yard.counted().init_refs(pfn, LARGE, ownership));
     assert_eq!(counted, FreeProblem::OrderTooLarge { max: Order(8) });
     yard.free(pfn, LARGE).unwrap();
     let twice = refused(&yard, || yard.free(pfn, LARGE));
@@ -288,7 +288,7 @@ fn a_join_of_what_is_not_all_the_callers_is_refused() {
     yard.free_range(guard.into_range()).unwrap();
     let counted = yard.request_range(at(512, 256), MOVABLE).frame().unwrap();
     let counts = Counts { references: 1, mappings: 0 };
-    yard.counted().adopt(counted, Order(8), Adoption { counts, owner: 9, index: 0 }).unwrap();
+    yard.counted().init_refs(counted, Order(8), Ownership { counts, owner: 9, index: 0 }).unwrap();
     assert_eq!(join(part, LARGE), FreeProblem::NotAllocated(FrameState::Counted));
     // SAFETY: the test alone has the block and put its reference.
     unsafe {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::clusters;
-use crate::fixture::{Fixture, Moment, most_touched_in_a_section};
+use crate::fixture::{Fixture, Moment, most_touched_under_a_guard};
 use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
 use frameyard::{AllocError, CpuId, Gfp, Order, PageCount, PfnRange};
@@ -22,7 +22,7 @@ fn of_single_frames() -> Fixture {
 fn long_range_is_taken_in_short_holds_of_the_zone_lock() {
     let yard = of_single_frames();
     let range = PfnRange::new(clusters::FIRST, PageCount(clusters::PAGES));
-    let most = most_touched_in_a_section(|| _ = yard.request_range(range, Gfp::KERNEL).range().unwrap());
+    let most = most_touched_under_a_guard(|| _ = yard.request_range(range, Gfp::KERNEL).range().unwrap());
     // A maximum-order block in single frames, each with its tag, its neighbours on the list and their links, seen twice.
     assert!(most <= 1024 * 16, "{most} accesses in one hold");
     yard.validate().unwrap();

@@ -127,8 +127,8 @@ fn contradictory_source_is_refused_or_harmless() {
         let low = std::iter::once((frames(0, 2), NodeId(0))).chain(liar.memory.clone());
         liars.push(Machine { memory: low.collect(), ..liar.clone() });
         liars.push(Machine { memory: liar.memory.iter().rev().copied().collect(), ..liar.clone() });
-        let far = |(range, _): &(PfnRange, NodeId)| (*range, NodeId(u16::MAX));
-        liars.push(Machine { memory: liar.memory.iter().map(far).collect(), ..liar.clone() });
+        let misplaced = |(range, _): &(PfnRange, NodeId)| (*range, NodeId(u16::MAX));
+        liars.push(Machine { memory: liar.memory.iter().map(misplaced).collect(), ..liar.clone() });
         liars.push(Machine { reserved: Vec::new(), ..liar.clone() });
         liars.push(Machine { reserved: liar.reserved.iter().rev().copied().collect(), ..liar.clone() });
         let moved = |range: &PfnRange| frames(range.start.0 + 0x40, range.end.0 + 0x40);

@@ -30,7 +30,7 @@ fn yard(policy: ZonePolicy, pages: u64, watermark_boost_factor: u32) -> Fixture 
 fn scatter(yard: &Fixture, mover: &Mover<'_>) {
     let mut slots = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN) {
-        slots.push((pfn, mover.adopt(pfn, Order::ZERO)));
+        slots.push((pfn, mover.own(pfn, Order::ZERO)));
     }
     slots.sort();
     slots.iter().filter(|(pfn, _)| pfn.0 % 4 == 0).for_each(|(_, slot)| mover.free(*slot));
@@ -165,7 +165,7 @@ fn movable_frames_are_reclaimed_before_they_fill_unmovable_pageblocks() {
         let mover = Mover::new(&yard);
         let mut slots = Vec::new();
         while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOFRAGMENT | Gfp::NOWARN) {
-            slots.push(mover.adopt(pfn, Order::ZERO));
+            slots.push(mover.own(pfn, Order::ZERO));
         }
         let mixed = || yard.zone(ZONE).fallbacks(MigrateType::Movable, MigrateType::Unmovable);
         let (before, left) = (mixed(), yard.zone(ZONE).statistics().free);

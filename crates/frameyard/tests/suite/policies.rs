@@ -106,11 +106,11 @@ fn lock_per_page_takes_the_lock_for_each_page_and_the_others_for_each_batch() {
         let after = yard.zone(NORMAL).statistics();
         let uses = after.lock.since(before.lock).acquisitions;
         let moved = after.pages_moved - before.pages_moved;
-        let crossings = after.refills + after.drains - before.refills - before.drains;
+        let transfers = after.refills + after.drains - before.refills - before.drains;
         match policy {
             // A refill that finds no more takes the lock once for nothing; there is more here.
             ZonePolicy::LockPerPage => assert_eq!(uses, moved),
-            _ => assert_eq!(uses, crossings, "{policy}"),
+            _ => assert_eq!(uses, transfers, "{policy}"),
         }
         assert!(moved >= 2000 && moved.is_multiple_of(2), "{policy}: {moved}");
     }

@@ -21,7 +21,7 @@ const HUGE: Order = Order(9);
 fn fill(yard: &Fixture, mover: &Mover<'_>) -> Vec<u64> {
     let mut slots = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN) {
-        slots.push((pfn, mover.adopt(pfn, Order::ZERO)));
+        slots.push((pfn, mover.own(pfn, Order::ZERO)));
     }
     slots.sort();
     slots.into_iter().map(|(_, slot)| slot).collect()
@@ -133,7 +133,7 @@ fn single_frames_come_from_reclaim() {
     let owners = mover.owners().with_reclaimer(&giver);
     for _ in 0..100 {
         let pfn = yard.request(Order::ZERO, MOVABLE).owners(&owners).frame().expect("a reclaimed frame");
-        mover.adopt(pfn, Order::ZERO);
+        mover.own(pfn, Order::ZERO);
     }
     let asked = giver.asked.lock().unwrap().clone();
     assert!((1..=100).contains(&asked.len()), "{} times", asked.len());

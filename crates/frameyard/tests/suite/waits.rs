@@ -159,7 +159,7 @@ fn a_search_waits_at_few_of_many_places() {
 #[test]
 fn a_search_tries_places_behind_the_last_block_in_the_way() {
     let yard = made(&Made::default());
-    // Without an owner, such a frame may still be freed or adopted.
+    // Without an owner, such a frame may still be freed or become counted.
     let taken: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::MOVABLE | Gfp::NOWARN).ok()).collect();
     let spins = rounds_of(|| {
         let request = yard.request_pages(PageCount(512), Gfp::NOWAIT).aligned(Order::ZERO).owners(&Owners::NONE);

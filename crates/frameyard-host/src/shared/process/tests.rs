@@ -56,7 +56,7 @@ fn damage_stays() {
     one.note_damage(LockId::Devices, Process(7 << 32 | 1));
     other.note_damage(LockId::File(1), Process(8 << 32 | 2));
     for place in [&one, &other, &take_place(&file)] {
-        assert_eq!(place.damage(), Some(LockError::HolderEnded { lock: LockId::Devices, holder: 7 }));
+        assert_eq!(place.damage(), Some(LockError::OwnerDied { lock: LockId::Devices, holder: 7 }));
     }
 }
 

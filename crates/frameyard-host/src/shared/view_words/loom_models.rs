@@ -1,5 +1,5 @@
 //! Loom models of the protocol of views: a view that follows a change, a view that joins during one, a process that
-//! ends, and a holder of the right to change views that has ended in the middle of a change.
+//! ends, and a holder of the right to change views that died in the middle of a change.
 //!
 //! The words are loom's, few, and time is simulated. Everything else is the production code. What a view shows is a
 //! witness that loom does not see. A word is written before a change is published, as page structures are zeroed: a

@@ -171,7 +171,7 @@ fn failed_creation_of_a_file_leaves_nothing() {
 
 #[test]
 fn failed_file_migration_changes_nothing() {
-    for step in [Step::Isolate, Step::Freeze, Step::Copy, Step::Thaw] {
+    for step in [Step::Isolate, Step::Freeze, Step::Copy, Step::Unfreeze] {
         let injector = OneFailure { only: Some(step), ..OneFailure::default() };
         with_vm(|vm| {
             let vm = vm.with_injector(&injector);

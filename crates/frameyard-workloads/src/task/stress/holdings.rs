@@ -74,14 +74,14 @@ pub(crate) struct Holdings<'a> {
     held: Vec<Block>,
     frames: u64,
     /// A frame that was recently allocated or freed.
-    near: Pfn,
+    recent: Pfn,
     pub(crate) tally: Tally,
 }
 
 impl<'a> Holdings<'a> {
     pub(crate) fn new(yard: &'a Yard, state: &'a SharedState, holder: Holder) -> Self {
-        let near = yard.frame_range().start;
-        Self { yard, state, holder, held: Vec::new(), frames: 0, near, tally: Tally::default() }
+        let recent = yard.frame_range().start;
+        Self { yard, state, holder, held: Vec::new(), frames: 0, recent, tally: Tally::default() }
     }
 
     /// Number of held frames.
@@ -123,7 +123,7 @@ impl<'a> Holdings<'a> {
     pub(crate) fn alloc(&mut self, order: Order, gfp: Gfp) -> Result<Option<()>, Fault> {
         match self.yard.alloc(order, gfp) {
             Ok(pfn) => {
-                self.near = pfn;
+                self.recent = pfn;
                 self.hold(pfn, order).map(Some)
             }
             Err(error) => self.refused(error),
@@ -164,7 +164,7 @@ impl<'a> Holdings<'a> {
 
     /// Requests a given range near a recently used frame.
     pub(crate) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
-        let start = Pfn((self.near.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
+        let start = Pfn((self.recent.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
         let range = PfnRange::new(start, PageCount(random.u64(1..=RANGE)));
         match self.yard.request_range(range, gfp).range() {
             Ok(range) => {
@@ -195,7 +195,7 @@ impl<'a> Holdings<'a> {
     fn free(&mut self, block: Block) -> Result<(), Fault> {
         self.state.release(block)?;
         self.yard.free(block.pfn, block.order)?;
-        self.near = block.pfn;
+        self.recent = block.pfn;
         self.tally.frees += 1;
         self.tally.freed_for_others += u64::from(block.holder != self.holder);
         Ok(())

@@ -13,7 +13,7 @@ use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
     Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked,
-    OwnList, Platform, Popped, Probe, SectionsNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
+    OwnList, Platform, Popped, Probe, SequencesNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
 };
 use crate::sync::{AtomicU32, Ordering, Weakness, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -215,15 +215,15 @@ pub(crate) struct ModelPlatform {
     pub(crate) mark: Option<Arc<ThreadMark>>,
     /// What the platform changes when it returns the memory behind frames.
     pub(crate) contents: Arc<Contents>,
-    /// What makes the sections of each CPU exclude each other, if CPUs use their lists in sections.
+    /// What makes the restartable sequences of each CPU exclude each other, if CPUs use their lists in sequences.
     pub(crate) cpus: Option<Arc<[loom::sync::Mutex<()>; 2]>>,
 }
 
 impl ModelPlatform {
-    /// Runs a section on a CPU. A thread that finds another one in progress is preempted there.
-    fn section<T>(&self, cpu: CpuId, body: impl FnOnce() -> T) -> T {
-        let cpus = self.cpus.as_ref().expect("a machine with sections");
-        let _section = cpus[cpu.index()].lock().unwrap();
+    /// Runs a sequence on a CPU. A thread that finds another one in progress is preempted there.
+    fn sequence<T>(&self, cpu: CpuId, body: impl FnOnce() -> T) -> T {
+        let cpus = self.cpus.as_ref().expect("a machine with sequences");
+        let _sequence = cpus[cpu.index()].lock().unwrap();
         body()
     }
 
@@ -259,30 +259,30 @@ impl Platform for ModelPlatform {
         self.cpu
     }
 
-    fn has_sections(&self) -> bool {
+    fn has_sequences(&self) -> bool {
         self.cpus.is_some()
     }
 
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
-        self.section(cpu, || list.pop(|| true))
+    fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        self.sequence(cpu, || list.pop(|| true))
     }
 
-    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        self.section(cpu, || list.push(entry, || true))
+    fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        self.sequence(cpu, || list.push(entry, || true))
     }
 
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
-        let taken = self.section(cpu, || list.take(|| true));
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        let taken = self.sequence(cpu, || list.take(|| true));
         if !taken {
             CONTENDED.set(CONTENDED.get() + 1);
         }
         taken
     }
 
-    /// Waits for the section in progress: it ends with its effect. One that is aborted has none, as one that begins later.
-    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    /// Waits for the sequence in progress: it ends with its effect. One that is aborted has none, as one that begins later.
+    fn end_sequences(&self, cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         let wanted = |at: &CpuId| cpu.is_none_or(|cpu| cpu == *at);
-        [CpuId(0), CpuId(1)].into_iter().filter(wanted).for_each(|cpu| self.section(cpu, || ()));
+        [CpuId(0), CpuId(1)].into_iter().filter(wanted).for_each(|cpu| self.sequence(cpu, || ()));
         Ok(())
     }
 
@@ -378,7 +378,7 @@ impl MapBacking for ModelPlatform {
         }
         thread::yield_now();
         for frame in 0..frames.range().count().0 {
-            self.contents.disown(frames.range().start + PageCount(frame), Order::ZERO);
+            self.contents.release(frames.range().start + PageCount(frame), Order::ZERO);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Look-ups outside the near run, in constant time.
+//! Look-ups outside the largest run, in constant time.
 //!
 //! A table in the control region has two parts. The first has an entry for each section, by its place: it leads from places to frames.
-//! The second leads from frames to places: a hash table, at most half full, of the sections outside the near run, by their numbers. A
+//! The second leads from frames to places: a hash table, at most half full, of the sections outside the largest run, by their numbers. A
 //! look-up probes entries one behind the other from the section's own slot on, until it finds the section or a free slot.
 //!
 //! The table has 48 to 80 bytes for each section, whose page structures take 2 MiB if the section has 128 MiB. Holes take nothing. A
@@ -46,9 +46,9 @@ pub(crate) const fn slots_for(sections: usize, runs: usize) -> usize {
     if runs < 2 { 0 } else { sections + (2 * sections).next_power_of_two() }
 }
 
-/// The table, in its two parts. Other processes may write there, so what it says is a hint.
+/// The table, in its two parts: where the runs other than the largest lie. Other processes may write there, so what it says is a hint.
 #[derive(Clone, Copy)]
-pub(crate) struct FarSections {
+pub(crate) struct OtherRuns {
     by_place: &'static [SectionSlot],
     by_number: &'static [SectionSlot],
     /// The last slot by number, which masks hashes.
@@ -56,7 +56,7 @@ pub(crate) struct FarSections {
     shift: u8,
 }
 
-impl FarSections {
+impl OtherRuns {
     /// The parts of the table of a yard with that number of places, in sections of `1 << shift` frames.
     #[inline(always)]
     pub(super) fn new(table: &'static [SectionSlot], places: u64, shift: u8) -> Self {
@@ -69,11 +69,11 @@ impl FarSections {
         self.by_place.len() as u64 == places >> self.shift && self.by_number.len().is_power_of_two()
     }
 
-    /// Enters a section. Sections of the near run are not looked up by number.
-    pub(super) fn enter(&self, start: Pfn, place: u64, is_near: bool) {
+    /// Enters a section. Sections of the largest run are not looked up by number.
+    pub(super) fn enter(&self, start: Pfn, place: u64, is_in_largest: bool) {
         let set = |slot: &SectionSlot| slot.set(start, 1 << self.shift, place as u32);
         self.by_place.get((place >> self.shift) as usize).into_iter().for_each(set);
-        if !is_near {
+        if !is_in_largest {
             let is_free = |slot: &&SectionSlot| slot.frames.load(Ordering::Relaxed) == 0;
             self.slots_of(start).find(is_free).into_iter().for_each(set);
         }
@@ -93,7 +93,7 @@ impl FarSections {
         (0..by_number.len()).filter_map(move |step| by_number.get((first + step) & mask))
     }
 
-    /// The place of a frame outside the near run, possibly one behind the map; [`OUTSIDE`] for a frame that the table does not name.
+    /// The place of a frame outside the largest run, possibly one behind the map; [`OUTSIDE`] for a frame that the table does not name.
     #[inline(always)]
     pub(crate) fn place(&self, pfn: Pfn) -> usize {
         match self.by_number.get(self.hash(pfn)).and_then(|slot| slot.place_of(pfn)) {

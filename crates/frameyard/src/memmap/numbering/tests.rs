@@ -15,10 +15,10 @@ fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
 }
 
-/// The near run lies between two runs. A third is 2^50 frames away.
+/// The largest run lies between two runs. A third is 2^50 frames away.
 fn runs() -> [PfnRange; 4] {
-    let far = 1 << 50;
-    [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(far, far + 0x80)]
+    let distant = 1 << 50;
+    [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(distant, distant + 0x80)]
 }
 
 fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {
@@ -93,13 +93,14 @@ fn the_places_of_a_range_leave_out_holes() {
 #[test]
 fn a_walk_passes_a_hole_in_one_step() {
     let (_, numbering) = numbering_of(&runs());
-    let far = 1 << 50;
+    let distant = 1 << 50;
     for (pfn, next) in
-        [(0, 0x20), (0x25, 0x25), (0x40, 0x1000), (0x1100, 0x2000), (0x2010, far), (far + 0x80, u64::MAX)]
+        [(0, 0x20), (0x25, 0x25), (0x40, 0x1000), (0x1100, 0x2000), (0x2010, distant), (distant + 0x80, u64::MAX)]
     {
         assert_eq!(numbering.next_present(Pfn(pfn)), Pfn(next));
     }
-    for (end, behind) in [(u64::MAX, far + 0x80), (far + 1, far + 1), (far, 0x2010), (0x1000, 0x40), (0x20, 0), (0, 0)]
+    for (end, behind) in
+        [(u64::MAX, distant + 0x80), (distant + 1, distant + 1), (distant, 0x2010), (0x1000, 0x40), (0x20, 0), (0, 0)]
     {
         assert_eq!(numbering.present_before(Pfn(end)), Pfn(behind));
     }

@@ -53,7 +53,7 @@ impl<P: Platform> Yard<P> {
             FrameState::Counted => self.cover_of_counted(block, tag, owners),
             FrameState::Reserved => Cover::Fixed(blocker(BlockedBy::Reserved)),
             FrameState::Offline => Cover::Fixed(blocker(BlockedBy::Offline)),
-            // Movable memory is allocated before its owner adopts it, and disowned before it is freed.
+            // Movable memory is allocated before it is counted, and stops being counted before it is freed.
             FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
                 Cover::Passing(blocker(BlockedBy::Unmovable))
             }

@@ -34,7 +34,7 @@
 //! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
 //! - At rest every line with free frames is on a list that its largest run allows, or noted, or reserved: see [`listing`].
 //!
-//! # A neighbour that writes at random
+//! # Processes that write at random
 //!
 //! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
 //! that lead nowhere, and looks at each line once.
@@ -271,7 +271,7 @@ impl Bits {
     #[inline]
     pub(crate) fn claim<P: Platform>(&self, platform: &P, number: usize, order: Order) -> Option<usize> {
         let line = self.line(number)?;
-        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
+        // Again after each block that was put back; bounded, where another process lets that happen for ever.
         for _ in 0..=self.words_of_line() {
             match line.claim(platform, order) {
                 Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
@@ -314,7 +314,7 @@ impl Bits {
                 .map(Found::Reserved)
                 .or_else(|| self.take_whole(platform, list_type, among, type_of).map(Found::Taken));
         }
-        // All lines that have grown are listed before a whole one is taken apart. Bounded, where a neighbour notes lines for ever.
+        // All lines that have grown are listed before a whole one is taken apart. Bounded, where another process notes lines for ever.
         for _ in 0..=lines.len() {
             let has_grown = self.sort(platform, (&lines, start), &type_of);
             let found = find();
@@ -343,7 +343,7 @@ impl Bits {
     ) -> Option<usize> {
         let claim = |number| self.line(number).is_some_and(|line| line.claim_whole(platform) == Claimed::At(0));
         let (mut taken, mut none_listed) = (None, false);
-        // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
+        // Each line that turns out not to be whole is listed elsewhere. Bounded, where another process makes it look whole again.
         for looked in 0..=2 * lines.len() {
             let look = |number| {
                 if taken.is_some() {

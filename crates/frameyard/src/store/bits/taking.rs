@@ -17,7 +17,7 @@ use core::ops::Range;
 /// The lines that one hold of the zone lock supplies, at most.
 const SUPPLY: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// How many lines a request looks at that have changed their type, or that neighbours write to, before it gives up.
+/// How many lines a request looks at that have changed their type, or that other processes write to, before it gives up.
 const MOST_LINES: u32 = 1 << 10;
 
 /// Among which lines of a zone a refill searches. What choices there are is up to the [placement](crate::placement).

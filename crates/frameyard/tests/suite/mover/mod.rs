@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, Ownership};
 use frameyard::page::{Counts, FrameState};
 use frameyard::{AllocError, Gfp, Order, PageCount, Pfn, Platform, Yard};
 
@@ -86,13 +86,13 @@ impl<'y> Mover<'y> {
     }
 
     /// Takes over a block that the caller has allocated; its slot.
-    pub(crate) fn adopt(&self, pfn: Pfn, order: Order) -> u64 {
+    pub(crate) fn own(&self, pfn: Pfn, order: Order) -> u64 {
         let mut state = self.state.lock().unwrap();
         let slot = state.next_slot;
         state.next_slot += 1;
         self.write(pfn, order, slot);
-        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot };
-        self.yard.counted().adopt(pfn, order, adoption).expect("an allocated block");
+        let ownership = Ownership { counts: ONE_USER, owner: u64::from(KIND.0), index: slot };
+        self.yard.counted().init_refs(pfn, order, ownership).expect("an allocated block");
         let entry = Entry { order, slot, isolated: false, pinned: false, dead: false };
         assert!(state.blocks.insert(pfn, entry).is_none(), "{pfn} has an owner already");
         state.places.insert(slot, pfn);
@@ -101,7 +101,7 @@ impl<'y> Mover<'y> {
 
     /// Allocates a block; its slot.
     pub(crate) fn alloc(&self, order: Order, gfp: Gfp) -> Result<u64, AllocError> {
-        self.yard.alloc(order, gfp).map(|pfn| self.adopt(pfn, order))
+        self.yard.alloc(order, gfp).map(|pfn| self.own(pfn, order))
     }
 
     /// Gives a slot up. Its block is freed now, or by the isolation that holds it.
@@ -231,10 +231,10 @@ impl FrameOwner for Mover<'_> {
                 unsafe { new.copy_from_nonoverlapping(old, 512) };
             }
         }
-        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: entry.slot };
-        self.yard.counted().adopt(to, from.order, adoption).expect("an allocated target");
+        let ownership = Ownership { counts: ONE_USER, owner: u64::from(KIND.0), index: entry.slot };
+        self.yard.counted().init_refs(to, from.order, ownership).expect("an allocated target");
         // SAFETY: this thread froze the counts.
-        unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("a block without users");
+        unsafe { self.yard.counted().clear_refs(from.pfn, from.order) }.expect("a block without users");
         state.blocks.remove(&from.pfn);
         state.blocks.insert(to, Entry { isolated: false, ..entry });
         state.places.insert(entry.slot, to);

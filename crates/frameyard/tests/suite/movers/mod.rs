@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Ownership};
 use frameyard::page::Counts;
 use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
 
@@ -80,8 +80,8 @@ impl<'y> Movers<'y> {
         if let Some(words) = self.words(&mut state, pfn, order) {
             words.fill(name);
         }
-        let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: name };
-        self.yard.counted().adopt(pfn, order, adoption).expect("just allocated");
+        let ownership = Ownership { counts: ONE, owner: KIND.0.into(), index: name };
+        self.yard.counted().init_refs(pfn, order, ownership).expect("just allocated");
         state.by_frame.insert(pfn, Held { name, order, isolated: false });
         state.by_name.insert(name, pfn);
         Ok(name)
@@ -185,10 +185,10 @@ impl FrameOwner for Movers<'_> {
             old.fill(u64::MAX);
             self.words(&mut state, to, from.order).expect("memory, too").copy_from_slice(&words);
         }
-        let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
-        self.yard.counted().adopt(to, from.order, adoption).expect("a fresh target");
+        let ownership = Ownership { counts: ONE, owner: KIND.0.into(), index: held.name };
+        self.yard.counted().init_refs(to, from.order, ownership).expect("a fresh target");
         // SAFETY: this thread froze the counts.
-        unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
+        unsafe { self.yard.counted().clear_refs(from.pfn, from.order) }.expect("frozen");
         state.by_frame.remove(&from.pfn);
         state.by_frame.insert(to, Held { isolated: false, ..held });
         state.by_name.insert(held.name, to);

@@ -40,12 +40,13 @@ impl Total {
         &self.frames.0
     }
 
-    /// Adds frames, or with a wrapped number subtracts them. An exact total that is more than `far` from where it became so ceases to be exact.
+    /// Adds frames, or with a wrapped number subtracts them. An exact total that is more than `most_drift` from where it became so
+    /// ceases to be exact.
     #[inline(always)]
-    pub(crate) fn add(&self, frames: u64, far: u64) {
+    pub(crate) fn add(&self, frames: u64, most_drift: u64) {
         let now = self.frames.0.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
         if let Some(began) = self.exact.load(Ordering::Relaxed).checked_sub(1)
-            && now.wrapping_sub(began).cast_signed().unsigned_abs() > far
+            && now.wrapping_sub(began).cast_signed().unsigned_abs() > most_drift
         {
             self.exact.store(0, Ordering::Relaxed);
         }

@@ -193,7 +193,7 @@ fn lines_listed_as_whole_that_are_not_are_listed_anew() {
 #[test]
 fn stale_hints_of_any_kind_are_cleared() {
     let fixture = Fixture::free(9000, 2);
-    // A neighbour sets all hints of all lists.
+    // Another process sets all hints of all lists.
     for table in fixture.bits.listing.levels_for_tests() {
         table.iter().for_each(|word| word.store(u64::MAX, crate::sync::Ordering::Relaxed));
     }

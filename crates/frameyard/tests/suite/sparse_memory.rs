@@ -29,7 +29,7 @@ fn config(cpus: &[NodeId]) -> YardConfig<'_> {
     YardConfig { geometry: geometry(), zone_limits: ZoneLimits::NONE, ..YardConfig::new(cpus) }
 }
 
-/// Two nodes. The second has more memory, so the first lies outside the near run.
+/// Two nodes. The second has more memory, so the first lies outside the largest run.
 fn two_nodes(distance: u64) -> [(PfnRange, NodeId); 2] {
     [(frames(0x1010, 0xff0), NodeId(0)), (frames(distance + 0x1000, 0x1800), NodeId(1))]
 }
@@ -125,11 +125,11 @@ fn holes_cost_no_map_and_hardly_any_tables() {
     let (map, control) = sizes(&side_by_side);
     assert_eq!(map, ByteSize(0x2800 * 64));
     for distance in DISTANCES {
-        let (far_map, far_control) = sizes(&two_nodes(distance));
-        assert_eq!(far_map, map, "all of the map must be zero before boot, so a hole adds nothing to it");
+        let (sparse_map, sparse_control) = sizes(&two_nodes(distance));
+        assert_eq!(sparse_map, map, "all of the map must be zero before boot, so a hole adds nothing to it");
         // A bit for each frame of the hole would be 2^29 bytes.
         let most = 128 + SECTION_BYTES * map.0 / SECTION_MAP_BYTES;
-        assert!(far_control - control <= most, "{} bytes for a hole of {distance} frames", far_control - control);
+        assert!(sparse_control - control <= most, "{} bytes for a hole of {distance} frames", sparse_control - control);
     }
     // A hole of one section.
     let holes = many_holes();
@@ -179,7 +179,7 @@ fn compaction_moves_blocks_in_each_run() {
         let yard = yard(&memory, &config(&[NodeId(0), NodeId(0)]));
         let mover = Mover::new(&yard);
         let mut slots: Vec<_> =
-            take_all(&yard, Order::ZERO).into_iter().map(|pfn| (pfn, mover.adopt(pfn, Order::ZERO))).collect();
+            take_all(&yard, Order::ZERO).into_iter().map(|pfn| (pfn, mover.own(pfn, Order::ZERO))).collect();
         slots.sort();
         slots.iter().filter(|(pfn, _)| pfn.0 % 4 != 0).for_each(|(_, slot)| mover.free(*slot));
         yard.drain_all();

@@ -1,12 +1,12 @@
 //! Any actions on address spaces and files, while another process overwrites words of their state: calls fail at most.
 #![no_main]
 
-#[path = "../../crates/frameyard-vm/tests/suite/hostile_neighbour.rs"]
-mod hostile_neighbour;
+#[path = "../../crates/frameyard-vm/tests/suite/hostile_process.rs"]
+mod hostile_process;
 #[path = "../../crates/frameyard-vm/src/test_yard.rs"]
 mod test_yard;
 
-use hostile_neighbour::{BYTES_PER_ACTION, run};
+use hostile_process::{BYTES_PER_ACTION, run};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! A neighbour that is killed or stopped while it works: this program, executed again with the memory file of a yard.
+//! A process that shares a yard and is killed or stopped while it works: this program, executed again with the memory file of a yard.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -10,10 +10,10 @@ use frameyard_host::{SharedMemoryFile, SharedWords};
 const READY: &str = "FRAMEYARD_TEST_READY";
 const NAMES: &str = "FRAMEYARD_TEST_NAMES";
 const SEED: &str = "FRAMEYARD_TEST_SEED";
-/// How often neighbours are killed; 5 times unless this is set.
+/// How often sharing processes are killed; 5 times unless this is set.
 const KILLS: &str = "FRAMEYARD_KILLS";
 
-/// Longer than any wait for a process that has ended, with much room for a busy host.
+/// Longer than any wait for a process that has died, with much room for a busy host.
 pub(crate) const NO_HANG: Duration = Duration::from_secs(120);
 
 /// The next random number (xorshift).
@@ -24,7 +24,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// A seed for each neighbour that a test kills.
+/// A seed for each process that a test kills.
 pub(crate) fn seeds() -> Vec<u64> {
     let kills = std::env::var(KILLS).map_or(5, |kills| kills.parse().unwrap());
     let mut state = u64::from(std::process::id()) << 20 | 1;
@@ -32,16 +32,16 @@ pub(crate) fn seeds() -> Vec<u64> {
 }
 
 /// A process that shares the yard and works until it is killed.
-pub(crate) struct Neighbour {
+pub(crate) struct SharingProcess {
     child: Child,
 }
 
-impl Neighbour {
-    /// Runs the ignored test `neighbour_works_until_it_is_killed` of `module`. `names` tells it what it works on.
+impl SharingProcess {
+    /// Runs the ignored test `process_works_until_it_is_killed` of `module`. `names` tells it what it works on.
     pub(crate) fn start(module: &str, file: &SharedMemoryFile, names: &str, seed: u64) -> Self {
         let ready = SharedWords::create(1).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        crate::own_process::run_test(&mut command, module, "neighbour_works_until_it_is_killed");
+        crate::own_process::run_test(&mut command, module, "process_works_until_it_is_killed");
         command.env(READY, ready.path()).env(SEED, seed.to_string()).env(NAMES, names);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let inherited = file.inherit().unwrap();
@@ -49,7 +49,7 @@ impl Neighbour {
         let mut child = command.spawn().unwrap();
         // Acquire: pairs with the Release in `report_ready`.
         while ready.words()[0].load(Ordering::Acquire) == 0 {
-            assert!(child.try_wait().unwrap().is_none(), "the neighbour failed");
+            assert!(child.try_wait().unwrap().is_none(), "the sharing process failed");
             std::thread::yield_now();
         }
         Self { child }
@@ -79,22 +79,22 @@ impl Neighbour {
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for SharingProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In the neighbour: its seed, and what it works on.
+/// In the sharing process: its seed, and what it works on.
 pub(crate) fn own_task() -> (u64, String) {
     (std::env::var(SEED).unwrap().parse().unwrap(), std::env::var(NAMES).unwrap())
 }
 
-/// In the neighbour: the work begins.
+/// In the sharing process: the work begins.
 pub(crate) fn report_ready() {
     let ready = SharedWords::open(std::env::var(READY).unwrap().as_ref()).unwrap();
-    // Release: pairs with the Acquire in `Neighbour::start`.
+    // Release: pairs with the Acquire in `SharingProcess::start`.
     ready.words()[0].store(1, Ordering::Release);
 }
 

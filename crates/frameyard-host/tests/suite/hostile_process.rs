@@ -13,7 +13,7 @@ use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Gfp, NodeId, Order, PageCount};
 use frameyard_host::{DeviceMapProblem, HostDeviceError, HostYard, HostYardError, SharedFrames};
 
-use crate::neighbour::{DEVICES, Random, STEP, Target, User, run, run_with_threads};
+use crate::hostile_writes::{DEVICES, Random, STEP, Target, User, run, run_with_threads};
 
 /// The number of schedules; 200 unless this is set.
 const SCHEDULES: &str = "FRAMEYARD_SCHEDULES";
@@ -68,7 +68,7 @@ fn random_schedules_of_corruption_end_without_a_panic() {
 }
 
 #[test]
-fn threads_go_on_beside_a_neighbour_that_corrupts_the_file() {
+fn threads_go_on_beside_a_process_that_corrupts_the_file() {
     let targets = [ZonePolicy::Vanilla, ZonePolicy::Bits].map(|policy| Target::under(policy, SharedFrames::Memory));
     let first = number(FIRST, 0);
     let seeds = first..first + number(SCHEDULES, 50);
@@ -104,7 +104,7 @@ fn a_corrupt_list_is_an_error_that_names_it_and_stays() {
     let attached = target.attach(2).map(drop).unwrap_err();
     assert!(matches!(attached, HostYardError::Lock(found) if found == corrupt), "{attached}");
 
-    // The neighbour takes the note in the file back; this process has its own.
+    // The other process takes the note in the file back; this process has its own.
     target.restore();
     assert_eq!(yard.alloc(Order(0), Gfp::KERNEL), Err(error));
     drop(target.attach(2).expect("a yard that is new again"));

@@ -19,13 +19,13 @@ const THREADS: u64 = 16;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 const FRAMES: u64 = 1 << 16;
 
-/// A yard with lists for each CPU of the host; `None` on a host without what sections need.
+/// A yard with lists for each CPU of the host; `None` on a host without what sequences need.
 fn yard(access: ListAccess) -> Option<CheckedYard> {
     let cpus = HostTopology::current().unwrap().online().as_slice().last().map_or(1, |cpu| cpu.0 + 1);
     let cpus = vec![NodeId(0); cpus as usize];
     let config = YardConfig { policy: ZonePolicy::Bits, ..YardConfig::new(&cpus) };
     let yard = CheckedYard::new(HostYard::builder().list_access(access), &[range(1 << 20, FRAMES, 0)], &config);
-    if access == ListAccess::Sections && !yard.platform().has_sections() {
+    if access == ListAccess::Sequences && !yard.platform().has_sequences() {
         println!("skipped: no restartable sequences here");
         return None;
     }
@@ -56,7 +56,7 @@ fn use_lists(yard: &HostYard, seed: u64, pairs: u64) {
 
 #[test]
 fn threads_that_outnumber_cpus_lose_no_frame_while_others_drain() {
-    let Some(yard) = yard(ListAccess::Sections) else { return };
+    let Some(yard) = yard(ListAccess::Sequences) else { return };
     let pairs = pairs();
     let is_done = AtomicBool::new(false);
     // So that the lists are drained while they are used, whichever thread the system prefers.
@@ -114,8 +114,8 @@ extern "C" fn allocate_in_handler(_signal: c_int) {
 
 /// The list is never empty nor full here, so the thread that is interrupted holds no lock of a zone, which the handler could wait for.
 #[test]
-fn a_signal_handler_allocates_while_it_interrupts_sections() {
-    let Some(yard) = yard(ListAccess::Sections) else { return };
+fn a_signal_handler_allocates_while_it_interrupts_sequences() {
+    let Some(yard) = yard(ListAccess::Sequences) else { return };
     yard.lists().resize(PcpSizing::Fixed(128));
     let (is_ready, is_done, thread) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn leave_area() -> bool {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn threads_without_an_area_bypass_the_lists() {
-    let Some(yard) = yard(ListAccess::Sections) else { return };
+    let Some(yard) = yard(ListAccess::Sequences) else { return };
     let held = || yard.zone(ZONE).statistics().per_cpu;
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -221,7 +221,7 @@ fn threads_without_an_area_bypass_the_lists() {
 #[test]
 fn lists_under_locks_do_the_same() {
     let yard = yard(ListAccess::Locked).unwrap();
-    assert!(!yard.platform().has_sections());
+    assert!(!yard.platform().has_sequences());
     thread::scope(|scope| {
         for seed in 0..4 {
             let yard = &yard;

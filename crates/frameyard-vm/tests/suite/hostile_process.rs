@@ -135,8 +135,8 @@ impl Victim<'_> {
     }
 
     /// Overwrites a word of a page structure that this crate uses.
-    fn overwrite_page(&self, near: Pfn, bytes: [u8; BYTES_PER_ACTION]) {
-        let pfn = Pfn(near.0 + u64::from(bytes[6] % 16));
+    fn overwrite_page(&self, first: Pfn, bytes: [u8; BYTES_PER_ACTION]) {
+        let pfn = Pfn(first.0 + u64::from(bytes[6] % 16));
         // SAFETY: the words of this crate may hold anything: that is what this test is about.
         let Some(page) = unsafe { self.vm.yard().counted().page(pfn) }.filter(|page| page.is_counted()) else { return };
         let word = value(bytes, page.owner());

@@ -1,7 +1,7 @@
-//! A neighbour that writes anything anywhere into the memory file of a live yard, while two views of the yard work.
+//! A process that writes anything anywhere into the memory file of a live yard, while two views of the yard work.
 //!
 //! [`run`] repeats the schedule that its bytes describe: steps that corrupt words of the file, and steps that use the yard. For
-//! the fuzz target `neighbour` and the tests. A view may lose frames, or get errors; it must not crash, panic or hang.
+//! the fuzz target `hostile_process` and the tests. A view may lose frames, or get errors; it must not crash, panic or hang.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ const MEMORY: [(PfnRange, NodeId); 3] = [
     (PfnRange { start: Pfn(0x10_1800), end: Pfn(0x10_2400) }, NodeId(0)),
     (PfnRange { start: Pfn(0x10_2400), end: Pfn(0x10_3003) }, NodeId(1)),
 ];
-/// Without a hole: a look-up of a frame outside the map is the caller's error, not a neighbour's.
+/// Without a hole: a look-up of a frame outside the map is the caller's error, not another process's.
 const WITHOUT_HOLES: [(PfnRange, NodeId); 2] = [
     (PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2400) }, NodeId(0)),
     (PfnRange { start: Pfn(0x10_2400), end: Pfn(0x10_4000) }, NodeId(1)),
@@ -144,10 +144,10 @@ impl Target {
         let part = &self.parts[part];
         let words = part.bytes.len() as u64 / 8;
         let at = random.below(words);
-        let mut near = [0; 0x2000];
-        let len = near.len().min(((words - at) * 8) as usize);
-        self.raw.read_exact_at(&mut near[..len], part.offset + at * 8).unwrap();
-        let used = near[..len].chunks(8).position(|word| word.iter().any(|byte| *byte != 0)).unwrap_or(0);
+        let mut behind = [0; 0x2000];
+        let len = behind.len().min(((words - at) * 8) as usize);
+        self.raw.read_exact_at(&mut behind[..len], part.offset + at * 8).unwrap();
+        let used = behind[..len].chunks(8).position(|word| word.iter().any(|byte| *byte != 0)).unwrap_or(0);
         part.offset + (at + used as u64) * 8
     }
 

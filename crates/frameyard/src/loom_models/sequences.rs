@@ -1,5 +1,5 @@
-//! Per-CPU lists in sections (`platform::own_list`): two threads of one CPU use its lists without a lock, because the scheduler may
-//! preempt one of them, while another CPU takes the lists to drain them.
+//! Per-CPU lists in restartable sequences (`platform::own_list`): two threads of one CPU use its lists without a lock, because the
+//! scheduler may preempt one of them, while another CPU takes the lists to drain them.
 
 use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, Setup, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
@@ -11,7 +11,7 @@ use crate::watermarks::PcpSizing;
 const SWITCHES: usize = 2;
 
 fn boot(sections: u64, sizing: PcpSizing, locks: Locks) -> Runner {
-    Machine::boot_with(sections, Setup { sections: true, ..Setup::new(sizing, locks) })
+    Machine::boot_with(sections, Setup { sequences: true, ..Setup::new(sizing, locks) })
 }
 
 /// A thread of CPU 0 frees a block to its list while CPU 1 drains the lists.
@@ -38,18 +38,18 @@ fn allocate_and_drain() {
 }
 
 #[test]
-fn a_free_in_a_section_races_a_drain() {
+fn a_free_in_a_sequence_races_a_drain() {
     explore_within(SWITCHES, || free_and_drain(Locks::SOUND));
 }
 
 #[test]
-fn an_allocation_in_a_section_races_a_drain() {
+fn an_allocation_in_a_sequence_races_a_drain() {
     explore_within(SWITCHES, allocate_and_drain);
 }
 
 #[test]
-fn draining_without_ending_sections_fails() {
-    weakened(Weakness::SectionsNotEnded, || {
+fn draining_without_ending_sequences_fails() {
+    weakened(Weakness::SequencesNotEnded, || {
         assert_fails_within(SWITCHES, || free_and_drain(Locks::SOUND), &DAMAGES);
     });
 }

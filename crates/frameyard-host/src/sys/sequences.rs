@@ -1,14 +1,14 @@
-//! Restartable sequences of Linux: short sections of a thread that nothing else on its CPU enters.
+//! Restartable sequences of Linux (rseq): a few instructions of a thread that take effect only if nothing else ran on its CPU meanwhile.
 //!
-//! A section is a run of instructions that ends with one store. If the thread is preempted, moved or gets a signal before that store,
-//! the kernel continues it at the section's abort address instead, and the section had no effect. So a section that reaches its store
-//! was alone on its CPU from the first instruction on. Each section here leaves with a failure when it is aborted: the caller takes a
+//! A sequence is a run of instructions that ends with one store. If the thread is preempted, moved or gets a signal before that store,
+//! the kernel continues it at the sequence's abort address instead, and the sequence had no effect. So a sequence that reaches its store
+//! was alone on its CPU from the first instruction on. Each sequence here leaves with a failure when it is aborted: the caller takes a
 //! slow path, so a thread that is interrupted again and again still comes to an end.
 //!
 //! The instructions are those of [`OwnList`], on the addresses that it names.
 //!
-//! glibc registers an area of each thread with the kernel. The thread names the section there that it is about to enter. The name
-//! stays when the section is over, so the code must stay mapped: a library with this code is linked with `-z nodelete`.
+//! glibc registers an area of each thread with the kernel. The thread names the sequence there that it is about to enter. The name
+//! stays when the sequence is over, so the code must stay mapped: a library with this code is linked with `-z nodelete`.
 
 use std::io;
 use std::sync::OnceLock;
@@ -20,13 +20,13 @@ use super::check;
 use super::cpu::RseqCpu;
 use super::fork::{self, Hook, OtherThreads};
 
-/// Proof that the kernel restarts sections of this process, and ends them on request.
+/// Proof that the kernel restarts sequences of this process, and ends them on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sections {
+pub(crate) struct Sequences {
     area: RseqCpu,
 }
 
-/// Whether this process is registered for [`Sections::end_on`].
+/// Whether this process is registered for [`Sequences::end_on`].
 static REGISTERED: OnceLock<bool> = OnceLock::new();
 
 /// Commands and flags of `membarrier` from the kernel's interface.
@@ -44,12 +44,12 @@ static HOOK: Hook = fork::in_child(register_again);
 /// Registers a forked child as its parent is registered. Linux copies the registration.
 fn register_again(others: OtherThreads) {
     if others == OtherThreads::AreGone {
-        // If this fails, the sections of other CPUs cannot be ended, and calls that need that say so.
+        // If this fails, the sequences of other CPUs cannot be ended, and calls that need that say so.
         let _ = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0);
     }
 }
 
-impl Sections {
+impl Sequences {
     /// Registers this process, once. `None` if the kernel lacks the call (before 5.10) or forbids it, or the C library registers no
     /// areas.
     pub(crate) fn registered() -> Option<Self> {
@@ -67,8 +67,8 @@ impl Sections {
         CpuId(self.area.cpu_id() as u32)
     }
 
-    /// Restarts all sections of this process that are in progress on a CPU, or on any if none is named, with a barrier on both sides.
-    /// The kernel interrupts CPUs that run a thread of this process. The sections of threads that are not running are aborted in any
+    /// Restarts all sequences of this process that are in progress on a CPU, or on any if none is named, with a barrier on both sides.
+    /// The kernel interrupts CPUs that run a thread of this process. The sequences of threads that are not running are aborted in any
     /// case.
     pub(crate) fn end_on(self, cpu: Option<CpuId>) -> io::Result<()> {
         match cpu {
@@ -78,10 +78,10 @@ impl Sections {
     }
 }
 
-/// A section: `$body` runs from the named area on, `$commit` is its last instruction. At label 5 the section fails; label 6 is behind
+/// A sequence: `$body` runs from the named area on, `$commit` is its last instruction. At label 5 the sequence fails; label 6 is behind
 /// it. Operands: `area` is the offset of the area's CPU number, `scratch` a register.
 #[cfg(target_arch = "x86_64")]
-macro_rules! section {
+macro_rules! sequence {
     ([$($body:literal),* $(,)?], $commit:literal, $on_failure:literal, $($operands:tt)*) => {
         core::arch::asm!(
             // The descriptor: version, flags, start, length, abort address.
@@ -91,7 +91,7 @@ macro_rules! section {
             ".long 0, 0",
             ".quad 3f, 4f - 3f, 7f",
             ".popsection",
-            // The name of the section goes into the area, 4 bytes behind the CPU number.
+            // The name of the sequence goes into the area, 4 bytes behind the CPU number.
             "lea r10, [rip + 2b]",
             "mov qword ptr fs:[{area} + 4], r10",
             "3:",
@@ -118,16 +118,16 @@ macro_rules! section {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Sections {
+impl Sequences {
     /// Takes the newest entry of a list of `cpu`. Nothing if there is none, the list is in use, the caller runs elsewhere, or was
     /// interrupted.
     #[inline(always)]
     pub(crate) fn pop(self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         let entry: u64;
         // SAFETY: the area is registered. The list has 1 to 128 entries behind its word if its length is not 0, and nothing else on
-        // this CPU changes it. Only the list's word is written, and the name of the section.
+        // this CPU changes it. Only the list's word is written, and the name of the sequence.
         unsafe {
-            section!(
+            sequence!(
                 [
                     "mov r10, qword ptr [{word}]",
                     "movzx {entry:e}, r10b",
@@ -156,7 +156,7 @@ impl Sections {
     pub(crate) fn push(self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
         // SAFETY: as in `pop`. The limit of a list is at most 128, the number of its slots, so the slot that is written exists.
         unsafe {
-            section!(
+            sequence!(
                 [
                     "mov r10, qword ptr [{word}]",
                     "movzx r11d, r10b",
@@ -190,7 +190,7 @@ impl Sections {
         let failed: u32;
         // SAFETY: as in `pop`. Only the first owner word is written.
         unsafe {
-            section!(
+            sequence!(
                 ["xor {failed:e}, {failed:e}"],
                 "mov dword ptr [{owners}], 1",
                 "mov {failed:e}, 1",
@@ -207,7 +207,7 @@ impl Sections {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-impl Sections {
+impl Sequences {
     pub(crate) fn pop(self, _cpu: CpuId, _list: OwnList<'_>) -> Popped {
         Popped::NOTHING
     }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::neighbour_process::{NO_HANG, Neighbour, next, own_task, report_ready, seeds, without_hang};
+use crate::sharing_process::{NO_HANG, SharingProcess, next, own_task, report_ready, seeds, without_hang};
 use frameyard::platform::LockError;
 use frameyard::{ByteSize, CpuId, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, HostPlatform, HostTopology, HostYard, SharedFrames, SharedMemoryFile};
@@ -88,13 +88,13 @@ fn made() -> (HostYard, SharedMemoryFile) {
 }
 
 /// A process that works on the space and the file.
-fn neighbour(memory_file: &SharedMemoryFile, space: SpaceId, file: FileId, seed: u64) -> Neighbour {
-    Neighbour::start(module_path!(), memory_file, &format!("{} {}", space.to_bits(), file.to_bits()), seed)
+fn sharing_process(memory_file: &SharedMemoryFile, space: SpaceId, file: FileId, seed: u64) -> SharingProcess {
+    SharingProcess::start(module_path!(), memory_file, &format!("{} {}", space.to_bits(), file.to_bits()), seed)
 }
 
 #[test]
 #[ignore = "a worker of other tests"]
-fn neighbour_works_until_it_is_killed() {
+fn process_works_until_it_is_killed() {
     let host = HostTopology::current().unwrap();
     let file = SharedMemoryFile::from_environment(&host).unwrap();
     let (seed, names) = own_task();
@@ -136,7 +136,7 @@ fn examine(vm: HostVm<'_>, worked: Result<(), VmError>, killed: u32) -> bool {
     match worked {
         Err(VmError::Damaged(what)) => panic!("a kill damages no words: {what}"),
         Err(VmError::Lock(error)) => {
-            assert!(matches!(error, LockError::HolderEnded { holder, .. } if holder == killed), "{error}");
+            assert!(matches!(error, LockError::OwnerDied { holder, .. } if holder == killed), "{error}");
             assert_eq!(validated, Err(VmValidateError::Lock(error)));
             assert_eq!(Vm::attach(vm.yard()).err(), Some(VmError::Lock(error)));
             assert_eq!(vm.create_space().err(), Some(VmError::Lock(error)));
@@ -147,22 +147,22 @@ fn examine(vm: HostVm<'_>, worked: Result<(), VmError>, killed: u32) -> bool {
     matches!(validated, Err(VmValidateError::Lock(_)))
 }
 
-/// Kills a neighbour at a random point; whether the yard is damaged then.
+/// Kills a sharing process at a random point; whether the yard is damaged then.
 fn kill_one(seed: u64) -> bool {
     without_hang(&format!("seed {seed}"), move || {
         let (yard, memory_file) = made();
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
         let space = vm.create_space().unwrap();
         let file = vm.create_file(1, ByteSize::kib(4 * PAGES)).unwrap();
-        let neighbour = neighbour(&memory_file, space.id(), file.id(), seed);
-        let killed = neighbour.id();
-        let worked = work(vm, &space, file.id(), !seed, neighbour.killed_meanwhile(seed));
+        let other = sharing_process(&memory_file, space.id(), file.id(), seed);
+        let killed = other.id();
+        let worked = work(vm, &space, file.id(), !seed, other.killed_meanwhile(seed));
         examine(vm, worked, killed)
     })
 }
 
 #[test]
-fn no_call_hangs_after_a_neighbour_of_address_spaces_was_killed() {
+fn no_call_on_address_spaces_hangs_after_a_sharing_process_was_killed() {
     let seeds = seeds();
     let damaged = seeds.iter().filter(|seed| kill_one(**seed)).count();
     println!("{damaged} of {} kills damaged the yard", seeds.len());
@@ -174,25 +174,25 @@ fn a_stopped_reader_of_a_map_is_named_and_damages_nothing() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     let file = vm.create_file(1, ByteSize::kib(4 * PAGES)).unwrap();
-    let neighbour = neighbour(&memory_file, space.id(), file.id(), 4);
+    let other = sharing_process(&memory_file, space.id(), file.id(), 4);
     let mut found = None;
     let begin = Instant::now();
     for turn in (0..).map(|turn| turn % PAGES).take_while(|_| begin.elapsed() < NO_HANG) {
-        neighbour.stop();
+        other.stop();
         // A writer of the map waits for all its readers.
         found = space.unmap(VirtRange { start: page(turn), end: page(turn + 1) }).err();
         if matches!(found, Some(MapError::Vm(VmError::Lock(_)))) {
             break;
         }
-        neighbour.go_on();
+        other.go_on();
         std::thread::sleep(Duration::from_millis(1));
     }
     let Some(MapError::Vm(VmError::Lock(stuck))) = found else { panic!("no stop hits a holder: {found:?}") };
-    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.id()), "{stuck}");
-    neighbour.go_on();
+    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == other.id()), "{stuck}");
+    other.go_on();
     let begin = Instant::now();
     while let Err(MapError::Vm(VmError::Lock(error))) = space.unmap(VirtRange { start: page(0), end: page(1) }) {
         assert!(begin.elapsed() < NO_HANG, "{error}");
     }
-    drop(neighbour);
+    drop(other);
 }

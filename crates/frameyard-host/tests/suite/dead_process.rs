@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::neighbour_process::{NO_HANG, Neighbour, next, own_task, report_ready, seeds, without_hang};
+use crate::sharing_process::{NO_HANG, SharingProcess, next, own_task, report_ready, seeds, without_hang};
 use frameyard::alloc::FreeProblem;
 use frameyard::platform::{LockError, LockId};
 use frameyard::policy::{PolicyError, ZonePolicy};
@@ -16,7 +16,7 @@ use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedF
 
 /// 64 MiB: with two CPUs, lists overflow and run empty often.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
-/// The task of a neighbour that changes the policy all the time.
+/// The task of a process that changes the policy all the time.
 const CHANGES_POLICIES: &str = "changes policies";
 
 /// An error of a lock, if it is one.
@@ -76,7 +76,7 @@ fn made(policy: ZonePolicy) -> (HostYard, SharedMemoryFile) {
 
 #[test]
 #[ignore = "a worker of other tests"]
-fn neighbour_works_until_it_is_killed() {
+fn process_works_until_it_is_killed() {
     let host = HostTopology::current().unwrap();
     let file = SharedMemoryFile::from_environment(&host).unwrap();
     // The same CPU as the other process half of the time, so that both use the same lists.
@@ -104,7 +104,7 @@ fn allocate_everything(yard: &HostYard) -> Result<(), LockError> {
     }
 }
 
-/// Checks a yard whose neighbour was killed: it is sound, or every call says that it is damaged.
+/// Checks a yard after a process that shares it was killed: it is sound, or every call says that it is damaged.
 fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
     let validated = yard.validate();
     // A block in transit is on no list, which the check reports as a broken list of a CPU.
@@ -120,7 +120,7 @@ fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
         _ => Ok(()),
     });
     if let Err(error) = found {
-        assert!(matches!(error, LockError::HolderEnded { holder, .. } if holder == killed), "{error}");
+        assert!(matches!(error, LockError::OwnerDied { holder, .. } if holder == killed), "{error}");
         assert_eq!(yard.validate(), Err(ValidateError::Lock(error)));
         let refused = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap_err();
         assert_eq!(lock_error(&refused), Some(error), "{refused}");
@@ -128,13 +128,13 @@ fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
     found
 }
 
-/// Kills a neighbour at a random point; whether the yard is damaged then.
+/// Kills a sharing process at a random point; whether the yard is damaged then.
 fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
     without_hang(&format!("{policy}, seed {seed}"), move || {
         let (yard, file) = made(policy);
-        let neighbour = Neighbour::start(module_path!(), &file, "", seed);
-        let killed = neighbour.id();
-        let worked = work(&yard, !seed, neighbour.killed_meanwhile(seed));
+        let other = SharingProcess::start(module_path!(), &file, "", seed);
+        let killed = other.id();
+        let worked = work(&yard, !seed, other.killed_meanwhile(seed));
         let found = examine(&yard, killed);
         assert!(worked.is_ok() || found.is_err(), "{worked:?}");
         let host = HostTopology::current().unwrap();
@@ -149,7 +149,7 @@ fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
 }
 
 #[test]
-fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
+fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_sharing_process_was_killed() {
     for policy in ZonePolicy::ALL {
         let seeds = seeds();
         let damaged = seeds.iter().filter(|seed| kill_one(policy, **seed)).count();
@@ -161,18 +161,18 @@ fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
 fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
     let kills_during_change = |seed: &u64| {
         let (yard, file) = made(ZonePolicy::Vanilla);
-        let neighbour = Neighbour::start(module_path!(), &file, CHANGES_POLICIES, *seed);
-        let killed = neighbour.id();
+        let other = SharingProcess::start(module_path!(), &file, CHANGES_POLICIES, *seed);
+        let killed = other.id();
         std::thread::sleep(Duration::from_micros(2_000 + seed % 5_000));
-        drop(neighbour);
+        drop(other);
         let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Vanilla));
-        let named = PolicyError::Lock(LockError::HolderEnded { lock: LockId::Policy, holder: killed });
+        let named = PolicyError::Lock(LockError::OwnerDied { lock: LockId::Policy, holder: killed });
         assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
         changed.is_err()
     };
     let (seeds, begin) = (seeds(), Instant::now());
     let mut hits = seeds.iter().filter(|seed| kills_during_change(seed)).count();
-    // On a busy host, a neighbour may be killed before it has begun.
+    // On a busy host, a process may be killed before it has begun.
     while hits == 0 && begin.elapsed() < NO_HANG {
         hits = seeds.iter().filter(|seed| kills_during_change(seed)).count();
     }
@@ -180,13 +180,13 @@ fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
 }
 
 #[test]
-fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
+fn a_stopped_process_delays_a_call_and_damages_nothing() {
     let (yard, file) = made(ZonePolicy::Vanilla);
-    let neighbour = Neighbour::start(module_path!(), &file, "", 4);
+    let other = SharingProcess::start(module_path!(), &file, "", 4);
     let begin = Instant::now();
     let mut stops = (0..).take_while(|_| begin.elapsed() < NO_HANG);
     let stuck = stops.find_map(|_| {
-        neighbour.stop();
+        other.stop();
         yard.drain_all();
         let order = Order(9);
         let stuck = match yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY) {
@@ -194,14 +194,14 @@ fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
             Err(error) => lock_error(&error),
         };
         if stuck.is_none() {
-            neighbour.go_on();
+            other.go_on();
             std::thread::sleep(Duration::from_millis(1));
         }
         stuck
     });
     let stuck = stuck.expect("one of many stops hits a holder of the zone lock");
-    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.id()), "{stuck}");
-    neighbour.go_on();
+    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == other.id()), "{stuck}");
+    other.go_on();
     let begin = Instant::now();
     while let Err(error) = yard.alloc(Order(5), Gfp::HIGHUSER_MOVABLE) {
         assert!(begin.elapsed() < NO_HANG, "{error}");

@@ -1,4 +1,4 @@
-//! A neighbour writes anything anywhere into the memory file of a live yard, while two views of the yard, and later several threads,
+//! Another process writes anything anywhere into the memory file of a live yard, while two views of the yard, and later several threads,
 //! work. They may lose frames or get errors; they must not crash, panic or hang.
 //!
 //! The first byte chooses the store of free frames and the machine, the policy, and whether threads work. Each eight bytes are a step: they corrupt the file, or use the yard.
@@ -11,10 +11,10 @@ use frameyard::policy::ZonePolicy;
 use frameyard_host::SharedFrames;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/frameyard-host/tests/suite/neighbour/mod.rs"]
-mod neighbour;
+#[path = "../../crates/frameyard-host/tests/suite/hostile_writes/mod.rs"]
+mod hostile_writes;
 
-use neighbour::{Target, run, run_with_threads};
+use hostile_writes::{Target, run, run_with_threads};
 
 /// How often the yard was used; printed now and then.
 static USES: AtomicU64 = AtomicU64::new(0);

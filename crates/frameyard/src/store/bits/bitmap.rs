@@ -310,9 +310,9 @@ impl Bits {
         let find = || self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
         if takes_whole {
             let among = (lines.clone(), start);
-            return find()
-                .map(Found::Reserved)
-                .or_else(|| self.take_whole(platform, list_type, among, type_of).map(Found::Taken));
+            let whole = || self.take_whole(platform, list_type, among, type_of).map(Found::Taken);
+            // The search for a whole line may have listed others that have such a run.
+            return find().map(Found::Reserved).or_else(whole).or_else(|| find().map(Found::Reserved));
         }
         // All lines that have grown are listed before a whole one is taken apart. Bounded, where another process notes lines for ever.
         for _ in 0..=lines.len() {

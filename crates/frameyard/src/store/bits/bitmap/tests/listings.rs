@@ -139,6 +139,15 @@ fn types_have_lists_of_their_own() {
 }
 
 #[test]
+fn a_search_for_a_whole_line_finds_a_run_that_was_just_freed() {
+    let fixture = Fixture::empty(2, 9);
+    fixture.bits.free(&Plain, 512 + 64, Order(6)).unwrap();
+    let reserve = || fixture.bits.reserve(&Plain, (MOVABLE, Order(6)), true, (0..2, 0), |_| MOVABLE);
+    assert_eq!(reserve(), Some(Found::Reserved(1)));
+    assert_eq!(reserve(), None);
+}
+
+#[test]
 fn a_listed_line_keeps_its_type() {
     let fixture = Fixture::empty(1, 9);
     fixture.free_at(0, [0]);

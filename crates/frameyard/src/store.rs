@@ -196,7 +196,8 @@ impl Mechanism {
             ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
             ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
-            ZonePolicy::Bits => (true, Self::Bits),
+            // The placement tells these apart.
+            _ => (policy.keeps_bits(), Self::Bits),
         };
         is_compiled_in.then_some(mechanism)
     }

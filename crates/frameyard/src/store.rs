@@ -8,7 +8,7 @@
 //! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
 //! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
-//! | [`bits`]: free frames are bits of their pageblock | `bits` (default) |
+//! | [`bits`]: free frames are bits of their pageblock | `bits` (default), `bits-trees`: the [placement](crate::placement) tells them apart |
 //!
 //! # Interface
 //!

@@ -110,7 +110,7 @@ pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
     let (Some(of_zone), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
         return;
     };
-    let (state, part_of_cpu) = (&of_zone.placement, &of_cpu.placement);
+    let (state, part_of_cpu) = (&of_zone.placement, &of_cpu.placement.emptying);
     let all = view.count_lines();
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;

@@ -42,13 +42,16 @@ pub enum ZonePolicy {
     /// The default.
     #[default]
     Bits = 10,
+    /// As [`Bits`](Self::Bits), but a CPU takes blocks of a type from one tree, four neighbouring pageblocks, until nothing there fits, and
+    /// pageblocks are not emptied. After LLFree's placement. While the yard keeps [regions clean](crate::boot::CleanRegions), it is [`Bits`](Self::Bits).
+    BitsTrees = 11,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page",
-    Vanilla417 => "vanilla-4.17", Bits => "bits");
+    Vanilla417 => "vanilla-4.17", Bits => "bits", BitsTrees => "bits-trees");
 
 impl ZonePolicy {
     /// The policies between which a yard in use can change: those that keep free frames on free lists.

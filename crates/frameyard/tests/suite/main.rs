@@ -52,5 +52,6 @@ mod requests;
 mod second_frees;
 mod slow_path;
 mod stress;
+mod trees;
 mod untagged;
 mod waits;

@@ -1,14 +1,20 @@
 //! Placement: which pageblock serves a request, where types mix, and which pageblocks are emptied.
 //!
-//! | module | rule |
+//! | module | holds |
 //! |---|---|
 //! | [`fallback`] | a request whose type has nothing left: which other types it takes from, and when a pageblock changes its type |
 //! | [`highatomic`] | pageblocks that are kept for requests that must not wait |
 //! | [`boost`] | watermarks rise for a while when types mix |
-//! | [`lines`] | which lines of bits serve a refill: the fullest first |
-//! | [`emptying`] | the emptiest pageblocks become whole |
+//! | [`lines`] | a refill from lines of bits, by any [`Rule`] |
+//! | [`clean_lines`], [`emptying`] | the rule of the policy `bits`: the fullest lines first, and the emptiest pageblocks become whole |
+//! | [`trees`] | the rule of the policy `bits-trees`: a CPU takes from one tree of neighbouring lines until nothing there fits |
 //! | [`regions`], [`clean_lines`] | regions of 1 GiB stay free of frames that cannot move: on free lists, and among bits |
 //! | [`defrag`] | how many whole pageblocks are kept in stock |
+//!
+//! # A rule of its own
+//!
+//! A [`Rule`] says among which lines a refill from bits searches. `by_rule`, below, has a line for each; so another rule is a module here, a line there,
+//! and a value of [`ZonePolicy`].
 
 pub(crate) mod boost;
 pub(crate) mod clean_lines;
@@ -18,11 +24,80 @@ pub(crate) mod fallback;
 pub(crate) mod highatomic;
 pub(crate) mod lines;
 pub(crate) mod regions;
+pub(crate) mod trees;
 
+use crate::platform::Platform;
+use crate::store::RefillRequest;
+use crate::store::batch::Batch;
+use crate::store::bits::taking::Choice;
+use crate::sync::all_atomic;
+use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::mechanisms::{Placement, PlacementTypes};
+use crate::zone::policy::ZonePolicy;
+use crate::zone::view::ZoneView;
 pub use defrag::{DefragMode, Stock};
+pub(crate) use lines::give_to_free_lists;
 
 impl PlacementTypes for Placement {
     type OfZone = emptying::State;
-    type OfCpu = emptying::Part;
+    type OfCpu = OfCpu;
+}
+
+/// What the rules know of a CPU in a zone.
+#[derive(Default)]
+pub(crate) struct OfCpu {
+    emptying: emptying::Part,
+    trees: trees::Part,
+}
+
+all_atomic!(OfCpu { emptying, trees });
+
+/// A placement rule: among which lines of bits a refill searches.
+pub(crate) trait Rule: Choice {
+    /// Where a refill of that type searches first.
+    fn first<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType) -> Self;
+
+    /// Where it searches once it has found nothing there; `None` if it has seen all lines.
+    fn rest(self) -> Option<Self>;
+
+    /// What the rule does while a CPU moves that many frames between a list and the bits.
+    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize);
+}
+
+/// An expression for the rule in force, which it calls `Rule`.
+macro_rules! by_rule {
+    ($view:expr, $call:expr) => {{
+        macro_rules! call {
+            ($rule:ty) => {{
+                type Rule = $rule;
+                $call
+            }};
+        }
+        match $view.zone.policy() {
+            ZonePolicy::BitsTrees if !$view.zone.keeps_regions() => call!(trees::Trees),
+            _ => call!(clean_lines::Among),
+        }
+    }};
+}
+
+/// Fetches blocks for a list, or one block of an order without lists, and gives them to `deliver`.
+pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
+    by_rule!(view, lines::fetch::<P, Rule>(view, refill, deliver))
+}
+
+/// Takes blocks of the line that a CPU has reserved while the zone is not near its watermarks, and, while it has plenty, of a few that it
+/// reserves next.
+pub(crate) fn take_ready<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    of: (Order, MigrateType),
+    amount: (usize, usize),
+    batch: &mut Batch,
+) {
+    by_rule!(view, lines::take_ready::<P, Rule>(view, cpu, of, amount, batch));
+}
+
+/// What the rule does while a CPU moves that many frames between a list and the bits.
+pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
+    by_rule!(view, <Rule as self::Rule>::step(view, cpu, frames));
 }

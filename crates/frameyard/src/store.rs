@@ -8,7 +8,7 @@
 //! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
 //! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
-//! | [`bits`]: free frames are bits of their pageblock | `bits` (default) |
+//! | [`bits`]: free frames are bits of their pageblock | `bits` (default), `bits-trees`: the [placement](crate::placement) tells them apart |
 //!
 //! # Interface
 //!
@@ -196,7 +196,8 @@ impl Mechanism {
             ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
             ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
-            ZonePolicy::Bits => (true, Self::Bits),
+            // The placement tells these apart.
+            _ => (policy.keeps_bits(), Self::Bits),
         };
         is_compiled_in.then_some(mechanism)
     }

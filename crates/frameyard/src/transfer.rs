@@ -2,7 +2,7 @@
 //!
 //! A CPU calls [`fetch`] and [`Drain`] while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under it.
 
-use crate::placement::{emptying, lines};
+use crate::placement;
 use crate::platform::{Activity, Platform};
 use crate::store::batch::Batch;
 use crate::store::buddy::{clusters, deferred_merge, pagewise};
@@ -25,7 +25,7 @@ pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, d
         Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
             clusters::fetch(view, refill, knobs, deliver)
         }
-        Mechanism::Bits if takes_bits(view, refill.blocks) => lines::fetch(view, refill, deliver),
+        Mechanism::Bits if takes_bits(view, refill.blocks) => placement::fetch(view, refill, deliver),
         _ => pagewise::fetch(view, refill, deliver),
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
@@ -50,7 +50,7 @@ pub(crate) fn take_ready<P: Platform>(
         return;
     }
     view.platform.begin_activity(Activity::Refill);
-    lines::take_ready(view, cpu, of, (wanted, room), batch);
+    placement::take_ready(view, cpu, of, (wanted, room), batch);
     view.platform.end_activity(Activity::Refill, PageCount((batch.len() as u64) << of.0.0));
 }
 
@@ -128,7 +128,7 @@ impl<'a, P: Platform> Drain<'a, P> {
                 }
             }
             Mechanism::Bits => {
-                emptying::step(view, cpu, batch.len() << order.0);
+                placement::step(view, cpu, batch.len() << order.0);
                 bits::give_back(&mut self.locked, view, cpu, batch, order);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),

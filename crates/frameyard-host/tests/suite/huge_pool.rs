@@ -78,7 +78,7 @@ fn a_pool_returns_seven_of_eight_map_pages_and_keeps_them_away() {
         assert_eq!(yard.huge_pages().shrink(Huge, PAGES), Ok(PAGES));
         let singles: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::NOWARN).ok()).collect();
         // Single frames of free lists: each structure is written. That of a frame that is a bit when it is free is not.
-        let comes_back = policy != ZonePolicy::Bits;
+        let comes_back = !policy.keeps_bits();
         let is_back = map_bytes(&yard) >= ByteSize(MAP.0 - MAP.0 / 8);
         assert_eq!(is_back, comes_back, "{policy}, {advice:?}: {}", map_bytes(&yard));
         singles.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());

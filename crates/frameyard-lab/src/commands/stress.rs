@@ -310,7 +310,8 @@ mod tests {
     #[test]
     fn a_bare_command_switches_policies_and_then_has_those_that_never_change() {
         let args = read("").unwrap();
-        let runs = vec![StressPolicy::Switching, StressPolicy::One(ZonePolicy::Bits)];
+        let bits = [ZonePolicy::Bits, ZonePolicy::BitsTrees].map(StressPolicy::One);
+        let runs = [StressPolicy::Switching].into_iter().chain(bits).collect::<Vec<_>>();
         assert_eq!((args.policies, args.mode), (runs, TaskMode::Threads));
         assert_eq!((args.ops.get(), args.tasks), (20_000_000, None));
     }

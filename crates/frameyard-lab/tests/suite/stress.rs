@@ -37,8 +37,8 @@ fn processes_lose_no_frame_while_policies_switch_and_under_bits() {
 
 /// The runs of a command without `--policy`.
 fn assert_switching_and_bits(rows: &[serde_json::Value], mode: &str) {
-    assert_eq!(rows.len(), 2);
-    for (row, policy) in rows.iter().zip(["switching", "bits"]) {
+    assert_eq!(rows.len(), 3);
+    for (row, policy) in rows.iter().zip(["switching", "bits", "bits-trees"]) {
         assert_worked(row);
         assert_eq!((&row["policy"], &row["mode"], &row["tasks"]), (&policy.into(), &mode.into(), &3.into()));
         assert_eq!(row["switches"].as_u64().unwrap() > 0, policy == "switching", "{row}");

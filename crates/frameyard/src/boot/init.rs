@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::store::Mechanism;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{Zone, ZonePolicy, ZoneTables};
+use crate::zone::{Zone, ZoneTables};
 
 /// Writes a yard into its map and its tables, and publishes its header. Returns the map.
 ///
@@ -66,7 +66,7 @@ pub(crate) unsafe fn init<P: Platform>(
     };
     mark_cma(&initialisation, memory, mode)?;
     let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
-    if layout.counts.free_bits != (config.policy == ZonePolicy::Bits) {
+    if layout.counts.free_bits != config.policy.keeps_bits() {
         return Err(BootError::LayoutMismatch);
     }
     let batch = |present| planned_batch(config, present);

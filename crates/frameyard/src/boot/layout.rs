@@ -9,7 +9,7 @@ use crate::boot::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, Zone
 use crate::page::Page;
 use crate::store::batch_words;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{PcpZone, ZonePolicy};
+use crate::zone::PcpZone;
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl Layout {
             reserved: found.reserved,
             cma: found.cma,
             batch_words,
-            free_bits: config.policy == ZonePolicy::Bits,
+            free_bits: config.policy.keeps_bits(),
             directories: usize::from(!device_space.is_empty()),
         };
         let plan = counts.plan().ok_or(BootError::TooLarge)?;

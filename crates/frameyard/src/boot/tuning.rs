@@ -6,7 +6,6 @@
 use crate::boot::{BootError, Tables};
 use crate::lists::{LockedPcp, YardLimits, lock_each};
 use crate::platform::Platform;
-use crate::policy::ZonePolicy;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::{
@@ -83,7 +82,7 @@ impl Tables {
             let limits = YardLimits {
                 high: sizes.high,
                 huge_high: match zone.policy() {
-                    ZonePolicy::Bits => huge_high_of_bits(geometry, sizes, zone.managed(), cpus),
+                    policy if policy.keeps_bits() => huge_high_of_bits(geometry, sizes, zone.managed(), cpus),
                     _ => huge_high(geometry, sizes),
                 },
                 large_high: large_high(sizes, zone.managed(), cpus),

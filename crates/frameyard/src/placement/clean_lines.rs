@@ -1,13 +1,15 @@
-//! Which lines a refill takes while the zone keeps [regions of 1 GiB](crate::placement::regions) clean.
+//! The rule of the policy `bits`: a refill takes the fullest lines, and pageblocks are [emptied](crate::placement::emptying).
 //!
-//! Movable requests take lines of clean regions first. Requests for frames that cannot move take lines of their own type, then movable ones of
+//! While the zone keeps [regions of 1 GiB](crate::placement::regions) clean, it says more. Movable requests take lines of clean regions first. Requests for frames that cannot move take lines of their own type, then movable ones of
 //! tainted memory, whole ones first, and at last one of the clean region with the most free frames; the line gets their type. When it is whole
 //! again, and a pass of [`emptying`](crate::placement::emptying) looks at it, it becomes movable.
 
+use crate::placement::{Rule, emptying};
 use crate::platform::Platform;
+use crate::store::bits::bitmap::Standing;
 use crate::store::bits::take_whole;
-use crate::store::bits::taking::Choice;
-use crate::units::{MigrateType, PageCount, PfnRange};
+use crate::store::bits::taking::{Choice, Search};
+use crate::units::{CpuId, MigrateType, PageCount, PfnRange};
 use crate::zone::view::{ListRules, LockedZone, ZoneView};
 use core::ops::Range;
 
@@ -28,17 +30,25 @@ pub(crate) fn spares_clean<P: Platform>(view: ZoneView<'_, P>, list_type: Migrat
     list_type != MigrateType::Movable && view.zone.keeps_regions()
 }
 
-impl Among {
-    /// Where a refill of that type searches first.
+impl Rule for Among {
     #[inline(always)]
-    pub(crate) fn first<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType) -> Self {
+    fn first<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType) -> Self {
         if list_type == MigrateType::Movable && view.zone.keeps_regions() { Self::Clean } else { Self::All }
+    }
+
+    fn rest(self) -> Option<Self> {
+        (self != Self::All).then_some(Self::All)
+    }
+
+    #[inline(always)]
+    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
+        emptying::step(view, cpu, frames);
     }
 }
 
 impl Choice for Among {
     #[inline(always)]
-    fn lines<P: Platform>(self, view: ZoneView<'_, P>) -> impl Iterator<Item = Range<usize>> {
+    fn lines<P: Platform>(self, view: ZoneView<'_, P>, _: Search) -> impl Iterator<Item = Range<usize>> {
         let emptiest = if self == Self::Emptiest { view.emptiest_clean() } else { None };
         let runs = view.lines().filter(move |_| self != Self::Emptiest).flat_map(move |mut left| {
             core::iter::from_fn(move || {
@@ -78,7 +88,7 @@ impl<P: Platform> ZoneView<'_, P> {
     fn emptiest_clean(self) -> Option<Range<usize>> {
         let clean = self.own_regions().filter(|(_, region)| region.tainting() == 0);
         let pages = self.geometry.largest_order().pages();
-        let is_whole = |line| self.frames_racy(line..line + 1) == self.free_bits().line_order().pages().0;
+        let is_whole = |line| self.free_bits().standing_racy(self.platform, line) == Standing::Whole;
         let rank = |lines: &Range<usize>| (lines.clone().any(is_whole), self.frames_racy(lines.clone()));
         let ranked = clean
             .map(|(start, _)| self.lines_of(PfnRange::new(start, pages)))

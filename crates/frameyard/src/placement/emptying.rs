@@ -110,7 +110,7 @@ pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
     let (Some(of_zone), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
         return;
     };
-    let (state, part_of_cpu) = (&of_zone.placement, &of_cpu.placement);
+    let (state, part_of_cpu) = (&of_zone.placement, &of_cpu.placement.emptying);
     let all = view.count_lines();
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
@@ -146,14 +146,13 @@ pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
 fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) -> Option<usize> {
     let (bits, state) = (view.free_bits(), &view.bits_of_zone()?.placement);
     match bits.standing_racy(view.platform, line) {
-        Standing::Unlisted if !bits.has_grown_racy(line) => return None,
-        Standing::Reserved => return None,
+        Standing::Unlisted | Standing::Reserved => return None,
         Standing::Whole => {
             view.end_emptying(line);
             view.release_whole_line(line);
             return Some(STEPS - 1);
         }
-        Standing::Unlisted | Standing::Partial => {}
+        Standing::Partial => {}
     }
     let list_type = view.type_of_line(line)?;
     let free = bits.free_frames_racy(line) as usize;

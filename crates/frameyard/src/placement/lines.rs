@@ -1,17 +1,18 @@
-//! Which lines of bits serve a refill, and where types mix: the fullest of its own type first, then blocks of its type on the free lists, lines
-//! of its type that other CPUs have reserved, whole pageblocks of other types, and at last lines of other types.
+//! A refill from lines of bits, and where types mix: lines of its own type first, then blocks of its type on the free lists, lines of its type
+//! that other CPUs have reserved, whole pageblocks of other types, and at last lines of other types. The [`Rule`] in force says among which
+//! lines it searches.
 
 use core::iter;
 
+use crate::placement::Rule;
 use crate::placement::clean_lines::{Among, convert, spares_clean, taint};
-use crate::placement::emptying;
 use crate::placement::fallback::fallbacks;
 use crate::platform::Platform;
 use crate::store::RefillRequest;
 use crate::store::batch::Batch;
 use crate::store::bits::bitmap::Found;
 use crate::store::bits::taking::{
-    Choice, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines,
+    Choice, Search, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines,
 };
 use crate::store::bits::{collect_line, give_up_whole, take_whole};
 use crate::store::buddy::pagewise;
@@ -25,7 +26,7 @@ const MOST_TRIES: u32 = 4;
 /// Takes blocks of the line that a CPU has reserved while the zone is not near its watermarks, and, while it has plenty, of a few that it
 /// reserves next.
 #[inline]
-pub(crate) fn take_ready<P: Platform>(
+pub(super) fn take_ready<P: Platform, R: Rule>(
     view: ZoneView<'_, P>,
     cpu: CpuId,
     (order, list_type): (Order, MigrateType),
@@ -35,16 +36,16 @@ pub(crate) fn take_ready<P: Platform>(
     if !view.may_take_own_racy() {
         return;
     }
-    let mut taking = Taking::new(view, cpu, order, (wanted, room), (Among::first(view, list_type), batch));
+    let mut taking = Taking::new(view, cpu, order, (wanted, room), (R::first(view, list_type), batch));
     if !taking.take_own(list_type) && has_plenty_racy(view) {
-        emptying::step(view, cpu, wanted << order.0);
+        R::step(view, cpu, wanted << order.0);
         taking.take_further(list_type, MOST_TRIES);
     }
 }
 
 /// Fetches blocks for a list, or one block of an order without lists.
 #[inline(never)]
-pub(crate) fn fetch<P: Platform>(
+pub(super) fn fetch<P: Platform, R: Rule>(
     view: ZoneView<'_, P>,
     refill: RefillRequest,
     mut deliver: impl FnMut(&Batch),
@@ -60,23 +61,20 @@ pub(crate) fn fetch<P: Platform>(
         }
     }
     if order >= view.free_bits().line_order() {
-        return fetch_whole(view, refill, deliver);
+        return fetch_whole::<P, R>(view, refill, deliver);
     }
-    emptying::step(view, refill.cpu, refill.wanted << order.0);
+    R::step(view, refill.cpu, refill.wanted << order.0);
     let mut batch = Batch::new();
-    let mut taking = Taking::new(
-        view,
-        refill.cpu,
-        order,
-        (refill.wanted, refill.room),
-        (Among::first(view, migrate_type), &mut batch),
-    );
+    let mut taking =
+        Taking::new(view, refill.cpu, order, (refill.wanted, refill.room), (R::first(view, migrate_type), &mut batch));
     taking.take_listed(migrate_type);
     if taking.batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
         taking.take_listed(migrate_type);
     }
-    if taking.batch.is_empty() && taking.among != Among::All {
-        taking.among = Among::All;
+    if taking.batch.is_empty()
+        && let Some(rest) = taking.among.rest()
+    {
+        taking.among = rest;
         taking.take_listed(migrate_type);
     }
     if taking.batch.is_empty() {
@@ -89,7 +87,7 @@ pub(crate) fn fetch<P: Platform>(
             taking.take_of_movable(migrate_type, Among::Tainted);
         }
     } else if taking.batch.is_empty() {
-        taking.take_of_others(migrate_type, Among::All);
+        taking.take_of_others(migrate_type, taking.among);
     }
     if taking.batch.is_empty() {
         let is_listed = MigrateType::ALL.into_iter().any(|of| view.zone.has_block_of_type_racy(order, of));
@@ -132,21 +130,32 @@ pub(crate) fn fetch<P: Platform>(
 
 /// Fetches blocks of the order of a line: whole lines, then blocks of the free lists.
 #[inline(never)]
-fn fetch_whole<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, mut deliver: impl FnMut(&Batch)) -> usize {
+fn fetch_whole<P: Platform, R: Rule>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest,
+    mut deliver: impl FnMut(&Batch),
+) -> usize {
     let BlockRequest { order, migrate_type, .. } = refill.blocks;
     let mut batch = Batch::new();
     let spares_clean = spares_clean(view, migrate_type);
     if order == view.free_bits().line_order() {
-        let first = Among::first(view, migrate_type);
+        let first = R::first(view, migrate_type);
         take_lines(view, &refill, (first, &mut batch));
         if batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
             take_lines(view, &refill, (first, &mut batch));
         }
-        if batch.is_empty() && first != Among::All {
-            take_lines(view, &refill, (Among::All, &mut batch));
+        let rest = first.rest();
+        if batch.is_empty()
+            && let Some(rest) = rest
+        {
+            take_lines(view, &refill, (rest, &mut batch));
         }
         if batch.is_empty() && !view.zone.has_block_of_type_racy(order, migrate_type) {
-            take_line_of_others(view, &refill, (if spares_clean { Among::Tainted } else { Among::All }, &mut batch));
+            if spares_clean {
+                take_line_of_others(view, &refill, (Among::Tainted, &mut batch));
+            } else {
+                take_line_of_others(view, &refill, (rest.unwrap_or(first), &mut batch));
+            }
         }
     }
     if batch.is_empty() {
@@ -182,7 +191,8 @@ pub(crate) fn give_to_free_lists<P: Platform>(
         return;
     }
     for of in iter::once(wanted).chain(fallbacks(wanted)) {
-        let reserved = reserve(view, cpu, (order, of), (Among::All, false)).map(Found::line);
+        let search = Search { cpu, order, list_type: of, left: None };
+        let reserved = reserve(view, search, (Among::All, false)).map(Found::line);
         if let Some(line) = reserved {
             leave(view, line, of);
         }
@@ -197,10 +207,10 @@ pub(crate) fn give_to_free_lists<P: Platform>(
 }
 
 /// What a refill does once its type has nothing left.
-impl<P: Platform> Taking<'_, P, Among> {
+impl<P: Platform, R: Rule> Taking<'_, P, R> {
     /// Gives a whole line of another type this type, and takes of it. Looks for one `among` some lines.
-    fn take_of_others(&mut self, list_type: MigrateType, among: Among) {
-        if let Some(line) = take_whole_of_others(self.view, list_type, among) {
+    fn take_of_others(&mut self, list_type: MigrateType, among: impl Choice) {
+        if let Some(line) = take_whole_of_others(self.view, self.cpu, list_type, among) {
             _ = self.view.free_bits().free_whole(self.view.platform, line);
             self.take_listed(list_type);
         }
@@ -209,8 +219,9 @@ impl<P: Platform> Taking<'_, P, Among> {
     /// Gives a movable line this type, whole or not, and takes of it. Looks for one `among` some lines.
     #[cold]
     fn take_of_movable(&mut self, list_type: MigrateType, among: Among) {
-        let (view, of) = (self.view, (self.order, MigrateType::Movable));
-        let Some(found) = reserve(view, self.cpu, of, (among, false)) else { return };
+        let view = self.view;
+        let search = Search { cpu: self.cpu, order: self.order, list_type: MigrateType::Movable, left: None };
+        let Some(found) = reserve(view, search, (among, false)) else { return };
         let now = taint(view, found.line(), list_type);
         leave(view, found.line(), now);
         self.take_listed(list_type);
@@ -226,9 +237,15 @@ impl<P: Platform> Taking<'_, P, Among> {
 }
 
 /// Takes a whole line of another type among some and makes it one of this type.
-fn take_whole_of_others<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType, among: Among) -> Option<usize> {
+fn take_whole_of_others<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    list_type: MigrateType,
+    among: impl Choice,
+) -> Option<usize> {
     let (line, other) = fallbacks(list_type).into_iter().find_map(|other| {
-        let line = among.lines(view).find_map(|lines| {
+        let search = Search { cpu, order: view.free_bits().line_order(), list_type: other, left: None };
+        let line = among.lines(view, search).find_map(|lines| {
             let start = lines.end;
             take_whole(view, other, (lines, start))
         })?;
@@ -242,9 +259,9 @@ fn take_whole_of_others<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateTy
 fn take_line_of_others<P: Platform>(
     view: ZoneView<'_, P>,
     refill: &RefillRequest,
-    (among, batch): (Among, &mut Batch),
+    (among, batch): (impl Choice, &mut Batch),
 ) {
-    if let Some(line) = take_whole_of_others(view, refill.blocks.migrate_type, among) {
+    if let Some(line) = take_whole_of_others(view, refill.cpu, refill.blocks.migrate_type, among) {
         push_line(view, line, batch);
         view.count_bits(refill.cpu, view.free_bits().line_order().pages().0.wrapping_neg());
     }

@@ -8,7 +8,7 @@ use crate::boot::{HeaderWord, home_slot};
 use crate::gfp::Gfp;
 use crate::lists::{CpuLists, Group, ListId, LockedPcp, PerCpuPages, Refill};
 use crate::page::FrameState;
-use crate::placement::lines;
+use crate::placement;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store;
 use crate::sync::Ordering;
@@ -273,7 +273,7 @@ impl<P: Platform> Yard<P> {
             return None;
         }
         if needs_free_lists && store::keeps_bits(view) && !view.has_block_for_racy(order, migrate_type) {
-            lines::give_to_free_lists(view, request.cpu, (order, migrate_type));
+            placement::give_to_free_lists(view, request.cpu, (order, migrate_type));
         }
         let mut locked = view.lock().ok()?;
         // The high-atomic reserve serves high-order atomic requests first, and requests that cannot wait as a last

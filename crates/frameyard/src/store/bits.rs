@@ -7,7 +7,7 @@
 //! |---|---|
 //! | a list is empty | take blocks of the line that the CPU has reserved for its type: single frames by the word |
 //! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
-//! | the type has nothing left | up to the [placement](crate::placement::lines) |
+//! | the type has nothing left | up to the [placement](crate::placement) |
 //! | a list overflows | set the bits |
 //! | a block of a pageblock that is being emptied is freed | set its bits, instead of putting it on a list |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
@@ -284,6 +284,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         let table = self.tables.mechanisms.bits.cpus;
         // A CPU that the yard does not know is one of those that it knows.
         table.get(cpu.index() * zones + self.id.index()).or_else(|| table.get(self.id.index()))
+    }
+
+    /// The lines that a CPU has reserved for a type.
+    pub(crate) fn lines_of_cpu(self, cpu: CpuId, list_type: MigrateType) -> impl Iterator<Item = usize> {
+        let slots = self.bits_of_cpu(cpu).map(|cpu| &cpu.lines[slot(Order(0), list_type)..=slot(Order(1), list_type)]);
+        slots.into_iter().flatten().filter_map(Slot::line)
     }
 
     #[inline(always)]

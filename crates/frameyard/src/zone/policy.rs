@@ -6,8 +6,8 @@ use crate::units::named;
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time, unless one of the two is [`Bits`](Self::Bits). A build may leave out policies other than [`Vanilla`](Self::Vanilla) and
-/// [`Bits`](Self::Bits) (crate features). It refuses them with an error.
+/// changes it at any time, unless one of the two [keeps free frames as bits](Self::keeps_bits). A build may leave out policies of free lists other
+/// than [`Vanilla`](Self::Vanilla) (crate features). It refuses them with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
@@ -42,29 +42,50 @@ pub enum ZonePolicy {
     /// The default.
     #[default]
     Bits = 10,
+    /// As [`Bits`](Self::Bits), but a CPU takes blocks of a type from one tree, four neighbouring pageblocks, until nothing there fits, and
+    /// pageblocks are not emptied. After LLFree's placement. While the yard keeps [regions clean](crate::boot::CleanRegions), it is [`Bits`](Self::Bits).
+    BitsTrees = 11,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page",
-    Vanilla417 => "vanilla-4.17", Bits => "bits");
+    Vanilla417 => "vanilla-4.17", Bits => "bits", BitsTrees => "bits-trees");
 
 impl ZonePolicy {
-    /// The policies between which a yard in use can change: all but [`Bits`](Self::Bits). They keep free frames on the same free lists.
-    pub const CHANGEABLE: [Self; Self::ALL.len() - 1] = match Self::ALL {
-        [changeable @ .., Self::Bits] => changeable,
-        _ => panic!("`Bits` is the last one"),
+    /// The policies between which a yard in use can change: those that keep free frames on free lists.
+    pub const CHANGEABLE: [Self; Self::Bits as usize] = match Self::ALL.first_chunk() {
+        Some(changeable) => *changeable,
+        None => panic!("there are that many"),
     };
+
+    /// Whether free frames are bits of their pageblock. A yard keeps them so from its creation on, or never.
+    #[must_use]
+    #[inline(always)]
+    pub const fn keeps_bits(self) -> bool {
+        self as u32 >= Self::Bits as u32
+    }
 
     /// Whether it is one of [`CHANGEABLE`](Self::CHANGEABLE).
     #[must_use]
     pub const fn is_changeable(self) -> bool {
-        !matches!(self, Self::Bits)
+        !self.keeps_bits()
     }
 
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.
     pub(crate) fn from_bits(bits: u32) -> Self {
-        Self::ALL.into_iter().find(|policy| *policy as u32 == bits).unwrap_or(Self::Vanilla)
+        Self::ALL.get(bits as usize).copied().unwrap_or(Self::Vanilla)
     }
 }
+
+const _: () = {
+    let mut at = 0;
+    while at < ZonePolicy::ALL.len() {
+        assert!(
+            ZonePolicy::ALL[at] as usize == at,
+            "in the order of their numbers, which `from_bits` and `CHANGEABLE` rely on"
+        );
+        at += 1;
+    }
+};

@@ -22,21 +22,24 @@ const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 /// Whole pageblocks.
 const HUGE: Order = Order(6);
 
+/// The policies under which free frames are bits.
+const POLICIES: [ZonePolicy; 2] = [ZonePolicy::Bits, ZonePolicy::BitsTrees];
+
 /// Something that needs memory to be whole.
 type End = fn(&Fixture);
 
 /// A yard of four CPUs with pageblocks of 64 frames, and lists of up to `high` frames.
 pub(crate) fn bits_yard(pages: u64, high: u32) -> Fixture {
-    yard_of(geometry(), pages, high)
+    yard_of(ZonePolicy::Bits, geometry(), pages, high)
 }
 
-fn yard_of(geometry: Geometry, pages: u64, high: u32) -> Fixture {
+pub(crate) fn yard_of(policy: ZonePolicy, geometry: Geometry, pages: u64, high: u32) -> Fixture {
     run_on(0);
     let config = YardConfig {
         geometry,
         zone_limits: ZoneLimits::NONE,
         pcp_sizing: PcpSizing::Fixed(high),
-        policy: ZonePolicy::Bits,
+        policy,
         ..YardConfig::new(&[NodeId(0); 4])
     };
     let memory = [(PfnRange::new(FIRST, PageCount(pages)), NodeId(0))];
@@ -77,8 +80,8 @@ pub(crate) fn frames_in_blocks(yard: &Fixture, zone: ZoneId, least: Order) -> u6
 }
 
 /// A yard of 32768 frames, all of which were allocated as blocks of an order and freed again.
-fn all_freed(of: Order) -> Fixture {
-    let yard = bits_yard(8 * PAGES, 128);
+fn all_freed(policy: ZonePolicy, of: Order) -> Fixture {
+    let yard = yard_of(policy, geometry(), 8 * PAGES, 128);
     let blocks = take_all(&yard, of, MOVABLE | Gfp::HIGH);
     assert!((blocks.len() as u64) << of.0 > 8 * PAGES - PAGES / 4, "{of}: {} blocks", blocks.len());
     give_blocks(&yard, of, blocks);
@@ -152,10 +155,10 @@ fn a_request_that_finds_the_lists_of_its_cpu_locked_takes_from_those_of_another(
 
 #[test]
 fn requests_of_every_order_and_type_are_served_from_blocks_of_any_order() {
-    for of in [0, 4, 6].map(order) {
+    for (policy, of) in [0, 4, 6].map(order).into_iter().flat_map(|of| POLICIES.map(|policy| (policy, of))) {
         for wanted in [0, 3, 6, 8].map(order) {
             for gfp in [Gfp::ATOMIC, Gfp::KERNEL, MOVABLE | Gfp::NORETRY] {
-                let yard = all_freed(of);
+                let yard = all_freed(policy, of);
                 run_on(1);
                 let blocks = take_all(&yard, wanted, gfp);
                 let got = (blocks.len() as u64) << wanted.0;
@@ -169,8 +172,8 @@ fn requests_of_every_order_and_type_are_served_from_blocks_of_any_order() {
 
 #[test]
 fn the_last_free_blocks_are_found_by_another_cpu_without_the_zone_lock() {
-    for of in [0, 1, 2, 3, 4, 5].map(order) {
-        let yard = bits_yard(8 * PAGES, 128);
+    for (policy, of) in [0, 1, 2, 3, 4, 5].map(order).into_iter().flat_map(|of| POLICIES.map(|policy| (policy, of))) {
+        let yard = yard_of(policy, geometry(), 8 * PAGES, 128);
         let mut all = take_all(&yard, of, MOVABLE | Gfp::HIGH);
         give_blocks(&yard, of, all.split_off(all.len() - 320));
         let before = locks(&yard, ZONE);
@@ -211,14 +214,14 @@ fn freed_blocks_count_as_free_at_once_and_are_not_freed_twice() {
 
 #[test]
 fn all_memory_is_whole_again_once_it_is_free() {
-    for of in [0, 2, 4, 6].map(order) {
-        let yard = all_freed(of);
+    for (policy, of) in [0, 2, 4, 6].map(order).into_iter().flat_map(|of| POLICIES.map(|policy| (policy, of))) {
+        let yard = all_freed(policy, of);
         let whole = frames_in_blocks(&yard, ZONE, HUGE);
         assert!(whole > 8 * PAGES * 7 / 8, "{of}: {whole} frames, but for what a list holds");
         let ends: [(&str, End); 3] = [
             ("drain", |yard| yard.drain_all()),
             ("compaction", |yard| _ = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
-            ("the policy again", |yard| yard.set_policy(ZonePolicy::Bits).unwrap()),
+            ("the policy again", |yard| yard.set_policy(yard.policy()).unwrap()),
         ];
         for (name, end) in ends {
             give_blocks(&yard, of, take_blocks(&yard, of, MOVABLE, PAGES >> of.0));
@@ -250,7 +253,7 @@ fn a_drain_of_full_lists_takes_no_zone_lock() {
 #[test]
 fn a_contiguous_range_takes_frames_that_are_bits() {
     for of in [0, 4, 6].map(order) {
-        let yard = all_freed(of);
+        let yard = all_freed(ZonePolicy::Bits, of);
         let range = PfnRange::new(FIRST + PageCount(1), PageCount(8 * PAGES - 2));
         assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
@@ -259,7 +262,7 @@ fn a_contiguous_range_takes_frames_that_are_bits() {
 
 #[test]
 fn a_request_of_another_type_gets_a_pageblock_of_its_own() {
-    let yard = all_freed(order(5));
+    let yard = all_freed(ZonePolicy::Bits, order(5));
     for of in [0, 4, 5, 6].map(order) {
         let pfn = yard.alloc(of, Gfp::KERNEL).unwrap();
         assert_eq!(yard.stats().pageblock_type(pfn), Some(MigrateType::Unmovable));
@@ -339,7 +342,7 @@ fn disturb(yard: &Fixture, owners: &[AtomicU64], random: &mut Random) {
     match random.below(12) {
         0 => yard.drain_all(),
         1 => _ = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE),
-        2 => yard.set_policy(ZonePolicy::Bits).unwrap(),
+        2 => yard.set_policy(yard.policy()).unwrap(),
         3 => yard.zone(ZONE).drain_cpu(CpuId(random.below(4) as u32)),
         4 => yard.lists().resize(PcpSizing::Fixed(random.pick(&[0, 100, 128, 500, 2000]))),
         _ => {
@@ -380,7 +383,10 @@ fn live(yard: &Fixture, pages: u64, orders: &[u8], steps: u64) {
 #[test]
 fn no_frame_is_lost_while_threads_collect_compact_and_isolate() {
     let steps = if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { 20_000_000 } else { 200_000 };
-    live(&bits_yard(PAGES, 128), PAGES, &[0, 0, 0, 0, 0, 0, 0, 1, 3, 6], steps);
-    live(&bits_yard(4 * PAGES, 128), 4 * PAGES, &[6, 6, 6, 6, 6, 6, 6, 6, 8, 0], steps);
-    live(&yard_of(Geometry::X86_64, 4 * PAGES, 128), 4 * PAGES, &[0, 0, 0, 0, 0, 0, 2, 4, 5, 9], steps);
+    for policy in POLICIES {
+        let live_in = |geometry, pages, orders| live(&yard_of(policy, geometry, pages, 128), pages, orders, steps);
+        live_in(geometry(), PAGES, &[0, 0, 0, 0, 0, 0, 0, 1, 3, 6]);
+        live_in(geometry(), 4 * PAGES, &[6, 6, 6, 6, 6, 6, 6, 6, 8, 0]);
+        live_in(Geometry::X86_64, 4 * PAGES, &[0, 0, 0, 0, 0, 0, 2, 4, 5, 9]);
+    }
 }

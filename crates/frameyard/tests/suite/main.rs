@@ -52,5 +52,6 @@ mod second_frees;
 mod slow_path;
 mod sparse_memory;
 mod stress;
+mod trees;
 mod untagged;
 mod waits;

@@ -98,8 +98,10 @@ fn frees_that_skip_merging_keep_their_books() {
 
 #[test]
 fn free_frames_as_bits_keep_their_books() {
-    long_lives_under(ZonePolicy::Bits, None);
-    random_actions_with_other_lists(ZonePolicy::Bits);
+    for policy in [ZonePolicy::Bits, ZonePolicy::BitsTrees] {
+        long_lives_under(policy, None);
+        random_actions_with_other_lists(policy);
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ mod tests;
 mod total;
 
 /// The lines that have grown that a search looks at, at most, before it looks for one that is listed.
-const GROWN: usize = 64;
+const GROWN: usize = 8;
 
 /// The bits of all frames of a yard.
 #[derive(Clone, Copy)]
@@ -245,7 +245,7 @@ impl Bits {
         self.settle(platform, number, list_type);
     }
 
-    /// Lists lines anew that have outgrown their lists: up to 64 of those among some, from `start` on and then around. Whether there were any.
+    /// Lists lines anew that have outgrown their lists: a few of those among some, from `start` on and then around. Whether there were any.
     fn sort<P: Platform>(
         &self,
         platform: &P,
@@ -253,12 +253,6 @@ impl Bits {
         type_of: impl Fn(usize) -> MigrateType,
     ) -> bool {
         self.listing.look_at_grown(platform, among, GROWN, |number| self.settle(platform, number, type_of(number)))
-    }
-
-    /// Whether a line may have outgrown its list, possibly stale.
-    #[inline(always)]
-    pub(crate) fn has_grown_racy(&self, number: usize) -> bool {
-        self.listing.has_grown_racy(number)
     }
 
     /// Takes all free frames of a word of a line, as bits.
@@ -349,8 +343,8 @@ impl Bits {
                 if taken.is_some() {
                     return;
                 }
-                let is_wanted =
-                    self.standing_racy(platform, number) == Standing::Unlisted && type_of(number) == list_type;
+                let is_unlisted = self.listing.standing_racy(platform, number) == Standing::Unlisted;
+                let is_wanted = is_unlisted && type_of(number) == list_type;
                 if is_wanted && claim(number) {
                     taken = Some(number);
                 } else {
@@ -416,10 +410,17 @@ impl Bits {
         self.listing.largest_run_racy(list_type, lines)
     }
 
-    /// What the lists say of a line, possibly stale.
+    /// What a line is, possibly stale: as the lists say, or its bits if it has grown and is on no list.
     #[inline(always)]
     pub(crate) fn standing_racy<P: Platform>(&self, platform: &P, number: usize) -> Standing {
-        self.listing.standing_racy(platform, number)
+        match self.listing.standing_racy(platform, number) {
+            Standing::Unlisted if self.listing.has_grown_racy(number) => match self.free_frames_racy(number) {
+                0 => Standing::Unlisted,
+                free if u64::from(free) == self.order.pages().0 => Standing::Whole,
+                _ => Standing::Partial,
+            },
+            listed => listed,
+        }
     }
 
     /// The free frames of a line, possibly stale.

@@ -20,10 +20,21 @@ const SUPPLY: usize = if cfg!(loom) { 1 } else { 32 };
 /// How many lines a request looks at that have changed their type, or that other processes write to, before it gives up.
 const MOST_LINES: u32 = 1 << 10;
 
+/// A search for a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Search {
+    pub(crate) cpu: CpuId,
+    /// The line shall have a free block of this order.
+    pub(crate) order: Order,
+    pub(crate) list_type: MigrateType,
+    /// The line that the CPU has just left, because it has no such block.
+    pub(crate) left: Option<usize>,
+}
+
 /// Among which lines of a zone a refill searches. What choices there are is up to the [placement](crate::placement).
 pub(crate) trait Choice: Copy {
-    /// These lines, run by run.
-    fn lines<P: Platform>(self, view: ZoneView<'_, P>) -> impl Iterator<Item = Range<usize>>;
+    /// These lines, run by run. Of the first run with a line that serves, the refill takes the fullest one; a run may be a single line.
+    fn lines<P: Platform>(self, view: ZoneView<'_, P>, search: Search) -> impl Iterator<Item = Range<usize>>;
 }
 
 /// A refill, as far as it takes from the bits.
@@ -209,7 +220,7 @@ fn change_line<P: Platform>(
     if let Some(line) = last {
         leave(view, line, list_type);
     }
-    let line = match reserve(view, cpu, (order, list_type), (among, takes_whole)) {
+    let line = match reserve(view, Search { cpu, order, list_type, left: last }, (among, takes_whole)) {
         Some(Found::Reserved(line)) => line,
         other => {
             if last.is_some() {
@@ -237,7 +248,7 @@ fn change_line<P: Platform>(
 }
 
 /// Where among some lines a CPU begins to search. CPUs with neighbouring numbers begin far from each other, however many there are.
-fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
+pub(crate) fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
     // The golden ratio, as a fraction of 2³².
     lines.start + ((lines.len() as u64 * u64::from(cpu.0.wrapping_mul(0x9e37_79b9))) >> 32) as usize
 }
@@ -245,14 +256,13 @@ fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
 /// Reserves a line of a type with a block of that order among some, or takes a whole one if `takes_whole`.
 pub(crate) fn reserve<P: Platform>(
     view: ZoneView<'_, P>,
-    cpu: CpuId,
-    (order, list_type): (Order, MigrateType),
+    search: Search,
     (among, takes_whole): (impl Choice, bool),
 ) -> Option<Found> {
-    let bits = view.free_bits();
+    let (bits, Search { order, list_type, .. }) = (view.free_bits(), search);
     for _ in 0..MOST_LINES {
-        let found = among.lines(view).find_map(|lines| {
-            let start = start_of(cpu, &lines);
+        let found = among.lines(view, search).find_map(|lines| {
+            let start = start_of(search.cpu, &lines);
             bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start), listed_type(view))
         })?;
         let line = found.line();
@@ -293,7 +303,7 @@ pub(crate) fn prefers_cma_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
     cma.0 > 0 && cma > PageCount((view.zone.free_pages_racy() + view.bits_pages_racy()).0 / 2)
 }
 
-/// Whether [`take_ready`](crate::placement::lines::take_ready) may find something. Possibly stale.
+/// Whether [`take_ready`](crate::placement::take_ready) may find something. Possibly stale.
 #[inline(always)]
 pub(crate) fn has_ready_racy<P: Platform>(
     view: ZoneView<'_, P>,
@@ -323,10 +333,13 @@ pub(crate) fn take_lines<P: Platform>(
     (among, batch): (impl Choice, &mut Batch),
 ) {
     let BlockRequest { order, migrate_type, .. } = refill.blocks;
-    let mut taken = 0;
-    for lines in among.lines(view) {
+    let (mut taken, most) = (0, refill.wanted.min(BATCH));
+    let mut runs = among.lines(view, Search { cpu: refill.cpu, order, list_type: migrate_type, left: None });
+    while batch.len() < most
+        && let Some(lines) = runs.next()
+    {
         let mut start = start_of(refill.cpu, &lines);
-        while batch.len() < refill.wanted.min(BATCH)
+        while batch.len() < most
             && let Some(line) = take_whole(view, migrate_type, (lines.clone(), start))
         {
             (start, taken) = (line + 1, taken + order.pages().0);

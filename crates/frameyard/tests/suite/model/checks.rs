@@ -3,7 +3,6 @@
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitMode, Poisoning};
 use frameyard::page::FrameState;
-use frameyard::policy::ZonePolicy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::{AllocError, FreeError, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId};
 
@@ -30,7 +29,7 @@ impl Driver<'_> {
             // The allocation may have initialised more memory.
             return;
         }
-        let of_reserved = self.machine.policy == ZonePolicy::Bits && order < Order(9);
+        let of_reserved = self.machine.policy.keeps_bits() && order < Order(9);
         if order.0 <= 3 || order == self.machine.geometry.pageblock_order() || of_reserved {
             return;
         }

@@ -93,7 +93,10 @@ impl Driver<'_> {
             Action::Damage { pick, offset } => self.damage(pick, offset),
             Action::InitialiseNext { node } => self.initialise_next(NodeId(node.into())),
             Action::FinishInit => self.finish_init(),
-            Action::SetPolicy { policy: to } if to.is_changeable() != self.yard().policy().is_changeable() => {
+            Action::SetPolicy { policy: to }
+                if to != self.yard().policy()
+                    && [to, self.yard().policy()].iter().any(|policy| policy.keeps_bits()) =>
+            {
                 let from = self.yard().policy();
                 assert_eq!(self.yard().set_policy(to), Err(PolicyError::OtherStore { from, to }));
                 assert_eq!(self.yard().policy(), from);

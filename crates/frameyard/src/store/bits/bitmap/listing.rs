@@ -524,6 +524,12 @@ impl Listing {
         start: usize,
     ) -> Option<usize> {
         let reserved = self.lists.reserved(list_type);
+        if lines.len() == 1 {
+            // Sequentially consistent: pairs with `move_to`.
+            let found = List(self.state(lines.start)?.load(Ordering::SeqCst));
+            let fits = self.lists.with_run(list_type, order).contains(&found.number());
+            return (fits && self.move_to(platform, lines.start, found, reserved)).then_some(lines.start);
+        }
         let mut steps = self.steps_with_lines(list_type, order, &lines);
         while steps != 0 {
             for run in u32::from(order.0)..self.lists.line_order.0.into() {
@@ -594,6 +600,11 @@ impl Listing {
         start: usize,
         to: List,
     ) -> Option<usize> {
+        if lines.len() == 1 {
+            // Sequentially consistent: pairs with `move_to`.
+            let is_listed = self.state(lines.start)?.load(Ordering::SeqCst) == list.0;
+            return (is_listed && self.move_to(platform, lines.start, list, to)).then_some(lines.start);
+        }
         let start = start.clamp(lines.start, lines.end);
         for part in [start..lines.end, lines.start..start] {
             let mut from = part.start;

@@ -1,4 +1,4 @@
-//! Page frames: numbers, addresses and ranges.
+//! Page frames: numbers, addresses, ranges and blocks.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -151,6 +151,16 @@ impl PfnRange {
         let fits = Order((63 - self.count().0.leading_zeros()) as u8);
         Some(self.start.natural_order(limit).min(fits))
     }
+
+    /// The largest naturally aligned blocks, of at most `limit`, that the range can be cut into, ascending.
+    #[inline]
+    pub fn blocks(mut self, limit: Order) -> impl Iterator<Item = Block> {
+        core::iter::from_fn(move || {
+            let block = Block { pfn: self.start, order: self.first_block(limit)? };
+            self.start = block.pfn + block.order.pages();
+            Some(block)
+        })
+    }
 }
 
 impl fmt::Debug for PfnRange {
@@ -162,6 +172,30 @@ impl fmt::Debug for PfnRange {
 impl fmt::Display for PfnRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A block: its first frame and its order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Block {
+    /// The first frame.
+    pub pfn: Pfn,
+    /// `2^order` frames.
+    pub order: Order,
+}
+
+impl Block {
+    /// The frames of the block.
+    #[inline]
+    #[must_use]
+    pub fn frames(self) -> PfnRange {
+        PfnRange::new(self.pfn, self.order.pages())
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the block at {}, {}", self.pfn, self.order)
     }
 }
 
@@ -179,6 +213,7 @@ mod tests {
     fn first_block_is_aligned_and_fits_the_range() {
         let range = PfnRange { start: Pfn(6), end: Pfn(17) };
         assert_eq!(range.first_block(Order(10)), Some(Order(1)));
+        assert!(range.blocks(Order(2)).map(|block| block.order.0).eq([1, 2, 2, 0]));
         let range = PfnRange { start: Pfn(8), end: Pfn(15) };
         assert_eq!(range.first_block(Order(10)), Some(Order(2)));
         assert_eq!(PfnRange { start: Pfn(8), end: Pfn(8) }.first_block(Order(10)), None);

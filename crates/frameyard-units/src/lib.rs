@@ -10,7 +10,7 @@ mod names;
 mod order;
 mod size;
 
-pub use frames::{Pfn, PfnRange, PhysAddr};
+pub use frames::{Block, Pfn, PfnRange, PhysAddr};
 pub use geometry::{BlockSizeError, Geometry, GeometryError};
 pub use ids::{CpuId, NodeId};
 pub use kinds::{MigrateType, ZoneId, ZoneKind};

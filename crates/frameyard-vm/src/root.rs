@@ -5,7 +5,7 @@
 
 use frameyard::sync::Ordering;
 use frameyard::units::named;
-use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
+use frameyard::{Block, CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
 
 use crate::address::ENTRY_FRAMES_END;
 use crate::block::state_words;
@@ -107,8 +107,7 @@ pub(crate) const COUNTER_RECORD: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Root<'y> {
     words: Words<'y>,
-    pfn: Pfn,
-    order: Order,
+    block: Block,
     nodes: usize,
     cpus: usize,
     shards: usize,
@@ -163,20 +162,20 @@ impl<'y> Root<'y> {
     /// Writes a new root into a zeroed block.
     pub(crate) fn write<P: Platform>(
         yard: &'y Yard<P>,
-        (pfn, order): (Pfn, Order),
+        block: Block,
         shards: u16,
         config: &VmConfig,
     ) -> Result<Self, VmError> {
-        let words = state_words(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
+        let words = state_words(yard, block.pfn, block.order).ok_or(VmError::NoFrameBytes(block.pfn))?;
         let put = |word: HeaderWord, value: u64| words.at(word as usize).store(value, Ordering::Relaxed);
         put(HeaderWord::Version, VERSION);
         put(HeaderWord::Shards, u64::from(shards));
         put(HeaderWord::Batch, u64::from(config.lru_batch));
         put(HeaderWord::Lru, config.lru as u64);
         put(HeaderWord::Thp, config.thp as u64);
-        put(HeaderWord::Order, u64::from(order.0));
+        put(HeaderWord::Order, u64::from(block.order.0));
         put(HeaderWord::Magic, MAGIC);
-        Self::find(yard, pfn)
+        Self::find(yard, block.pfn)
     }
 
     /// The root in a block.
@@ -197,13 +196,20 @@ impl<'y> Root<'y> {
         }
         // Copied, so that later changes of the words lead nowhere.
         let [shards, batch] = [HeaderWord::Shards, HeaderWord::Batch].map(|word| get(word) as usize);
-        let root = Self { words, pfn, order, nodes, cpus, shards: shards.min(usize::from(MAX_SHARDS)), batch };
+        let root = Self {
+            words,
+            block: Block { pfn, order },
+            nodes,
+            cpus,
+            shards: shards.min(usize::from(MAX_SHARDS)),
+            batch,
+        };
         if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }
     }
 
     /// The block of the root.
-    pub(crate) fn block(&self) -> (Pfn, Order) {
-        (self.pfn, self.order)
+    pub(crate) fn block(&self) -> Block {
+        self.block
     }
 
     /// Pages that a CPU collects before it takes the lock of an LRU list.

@@ -5,7 +5,7 @@ use core::fmt;
 use frameyard::owners::Ownership;
 use frameyard::page::Counts;
 use frameyard::sync::Ordering;
-use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
+use frameyard::{Block, CpuId, Gfp, NodeId, Platform, Yard};
 
 use crate::block::NewBlock;
 use crate::counters::VmCounter;
@@ -52,7 +52,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
         let counts = Counts { references: 1, mappings: 0 };
         let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.into_zeroed(Ownership { counts, owner, index: 0 })?;
-        let root = Root::write(yard, (pfn, order), shards, config).inspect_err(|_| {
+        let root = Root::write(yard, Block { pfn, order }, shards, config).inspect_err(|_| {
             // SAFETY: only this function has the block: no anchor leads to it.
             let page = unsafe { yard.counted().allocated_page(pfn) };
             if page.put() == Ok(0) {
@@ -83,7 +83,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         // SAFETY: only reads.
         let page = unsafe { yard.counted().page(pfn) }.filter(|page| page.is_counted()).ok_or(VmError::NotThere)?;
         let root = Root::find(yard, pfn)?;
-        if PageKind::of_word(page.owner()) != Some(PageKind::Root) || page.tag().order() != root.block().1 {
+        if PageKind::of_word(page.owner()) != Some(PageKind::Root) || page.tag().order() != root.block().order {
             return Err(VmError::NotThere);
         }
         let vm = Self { yard, root, injector: None, store: &PatternStore };
@@ -138,15 +138,14 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(VmError::InUse("pinned pages remain: unpin them first"));
         }
         self.free_stable_frames();
-        let (pfn, _) = self.root.block();
         // Fails only if another root was installed meanwhile, which the contract excludes.
         // SAFETY: removes the anchor.
-        let _ = unsafe { self.yard.counted().set_anchor(Some(pfn), None) };
+        let _ = unsafe { self.yard.counted().set_anchor(Some(self.root.block().pfn), None) };
         self.free_root()
     }
 
     fn free_root(&self) -> Result<(), VmError> {
-        let (pfn, order) = self.root.block();
+        let Block { pfn, order } = self.root.block();
         self.page(pfn).put()?;
         // SAFETY: this thread put the last reference, as `put` leaves no user or fails.
         Ok(unsafe { self.yard.counted().free(pfn, order) }?)

@@ -203,7 +203,7 @@ impl AllocWorkload {
         let held = runner.set_up(self.tasks, |_| fill(yard, &full))?;
         let timings = self.pairs(yard, runner, &homes, self.steps.unwrap_or(LEAST_STEPS))?;
         runner.set_up(self.tasks, |task| {
-            held[task].iter().try_for_each(|(block, order)| yard.free(*block, *order))?;
+            held[task].iter().try_for_each(|block| yard.free(block.pfn, block.order))?;
             Ok(())
         })?;
         Ok(timings)

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use fastrand::Rng;
-use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Yard};
+use frameyard::{AllocError, Block, FreeError, Gfp, NodeId, Order, Pfn, Yard};
 use frameyard_host::HostPlatform;
 
 /// Allocations and frees.
@@ -43,14 +43,14 @@ impl std::error::Error for ChurnError {}
 pub fn churn(yard: &Yard<HostPlatform>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
     let most = yard.stats().managed_pages().0 / LIVE_PART;
-    let mut live: Vec<(Pfn, Order)> = Vec::new();
+    let mut live: Vec<Block> = Vec::new();
     let mut pages = 0;
     for _ in 0..STEPS {
         let order = random_order(&mut random, yard.geometry().max_order());
         if pages + order.pages().0 <= most && random.u8(..5) < 3 {
             match allocate(yard, &mut random, order) {
                 Ok(pfn) => {
-                    live.push((pfn, order));
+                    live.push(Block { pfn, order });
                     pages += order.pages().0;
                 }
                 // A zone, or the larger blocks, may run out long before memory does.
@@ -58,7 +58,7 @@ pub fn churn(yard: &Yard<HostPlatform>, seed: u64) -> Result<(), ChurnError> {
                 Err(error) => return Err(ChurnError::Alloc(error)),
             }
         } else if !live.is_empty() {
-            let (pfn, order) = live.swap_remove(random.usize(..live.len()));
+            let Block { pfn, order } = live.swap_remove(random.usize(..live.len()));
             yard.free(pfn, order).map_err(ChurnError::Free)?;
             pages -= order.pages().0;
         }

@@ -64,7 +64,9 @@ pub use boot::{CleanRegions, DefragMode, Layout, MemoryTable, YardConfig};
 pub use control::ModelledRegion;
 pub use frameyard_memblock as memblock;
 pub use frameyard_units as units;
-pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+pub use frameyard_units::{
+    Block, ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId,
+};
 pub use gfp::Gfp;
 pub use platform::Platform;
 pub use request::{AllocRequest, Frames};

@@ -14,11 +14,12 @@
 //! The [head](MemMap::head), the [buddy](MemMap::buddy) and the [parts](MapPlace::part) of a block around a checked place are checked.
 //! Lists, splits and merges work with places, and need no frame numbers.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::page::{FrameName, Link, MapContent, Page, PageRef, PageTemplate, ProbedName};
 use crate::platform::{Platform, Probe};
-use crate::units::{Geometry, Order, Pfn, PfnRange, ZoneId};
+use crate::units::{Block, Geometry, Order, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
 #[cfg(all(test, not(loom)))]
@@ -62,6 +63,23 @@ impl MapPlace {
     #[inline(always)]
     pub(crate) fn link(self) -> Link {
         Link(self.0 + 1)
+    }
+}
+
+/// A block, by the place of its first frame.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct MapBlock {
+    pub(crate) head: MapPlace,
+    pub(crate) order: Order,
+}
+
+impl MapBlock {
+    /// A part of the block, by offsets from its head, cut into the largest blocks.
+    #[inline(always)]
+    pub(crate) fn parts(self, part: Range<u32>) -> impl Iterator<Item = Self> {
+        let offsets = PfnRange { start: Pfn(part.start.into()), end: Pfn(part.end.into()) };
+        let at = move |offset: Pfn| self.head.part(self.order, offset.0 as u32);
+        offsets.blocks(self.order).map(move |Block { pfn, order }| Self { head: at(pfn), order })
     }
 }
 

@@ -8,7 +8,8 @@
 use core::fmt;
 
 use crate::page::Counts;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind, named};
+pub use crate::units::Block;
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind, named};
 
 /// A kind of owner: bits 0–7 of the owner's word of a counted block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -33,29 +34,6 @@ impl OwnerKind {
 impl fmt::Display for OwnerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "owner kind {}", self.0)
-    }
-}
-
-/// A block: its first frame and its order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Block {
-    /// The first frame.
-    pub pfn: Pfn,
-    /// `2^order` frames.
-    pub order: Order,
-}
-
-impl Block {
-    /// The frames of the block.
-    #[must_use]
-    pub fn frames(self) -> PfnRange {
-        PfnRange::new(self.pfn, self.order.pages())
-    }
-}
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the block at {}, {}", self.pfn, self.order)
     }
 }
 

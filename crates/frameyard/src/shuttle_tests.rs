@@ -28,7 +28,7 @@ use crate::Gfp;
 use crate::compaction::CompactRequest;
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{Block, Order};
 use machine::{FRAMES, LARGEST, PAGEBLOCK, Runner, ZONE, at, below, live, pick};
 use mover::Mover;
 
@@ -101,30 +101,30 @@ const KINDS: [Gfp; 5] =
 fn work(runner: &Runner) {
     const STEPS: usize = 6;
     let mover = Mover(runner);
-    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let mut held: Vec<Block> = Vec::new();
     for _ in 0..STEPS {
         match below(8) {
             0..=2 => {
                 let gfp = pick(&KINDS);
                 let frames = (0..1 + below(300)).map_while(|_| runner.take(Order::ZERO, gfp));
-                held.extend(frames.map(|pfn| (pfn, Order::ZERO)));
+                held.extend(frames.map(|pfn| Block { pfn, order: Order::ZERO }));
             }
             3 => {
                 let order = pick(&[Order(3), Order(4), Order(5), PAGEBLOCK, LARGEST]);
-                held.extend(runner.take(order, pick(&KINDS)).map(|pfn| (pfn, order)));
+                held.extend(runner.take(order, pick(&KINDS)).map(|pfn| Block { pfn, order }));
             }
             4 => (0..8).for_each(|_| mover.take(Order(below(3) as u8))),
             5 => _ = mover.give_one(),
             _ => give_some(runner, &mut held),
         }
     }
-    held.into_iter().for_each(|(pfn, order)| runner.give(pfn, order));
+    held.into_iter().for_each(|Block { pfn, order }| runner.give(pfn, order));
 }
 
 /// Frees about half of the held blocks, in an order other than that of the frames.
-fn give_some(runner: &Runner, held: &mut Vec<(Pfn, Order)>) {
+fn give_some(runner: &Runner, held: &mut Vec<Block>) {
     for _ in 0..held.len() / 2 {
-        let (pfn, order) = held.swap_remove(below(held.len() as u64) as usize);
+        let Block { pfn, order } = held.swap_remove(below(held.len() as u64) as usize);
         runner.give(pfn, order);
     }
 }

@@ -1,22 +1,22 @@
 //! The calls of a replay: what an operation asks of the yard, and what came of it.
 
-use frameyard::{Order, Pfn, Platform, Yard};
+use frameyard::{Block, Order, Pfn, Platform, Yard};
 
 use super::plan::Operation;
 
 /// The block of the yard that stands for a recorded one. Zero: none.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Block(u64);
+pub(super) struct PackedBlock(u64);
 
-impl Block {
+impl PackedBlock {
     pub(super) const NONE: Self = Self(0);
 
     pub(super) fn new(pfn: Pfn, order: Order) -> Self {
         Self(pfn.0 << 8 | u64::from(order.0) << 1 | 1)
     }
 
-    pub(super) fn get(self) -> Option<(Pfn, Order)> {
-        (self != Self::NONE).then_some((Pfn(self.0 >> 8), Order((self.0 >> 1) as u8 & 0x7f)))
+    pub(super) fn get(self) -> Option<Block> {
+        (self != Self::NONE).then_some(Block { pfn: Pfn(self.0 >> 8), order: Order((self.0 >> 1) as u8 & 0x7f) })
     }
 
     /// As a number, for an atomic.
@@ -48,36 +48,36 @@ impl Calls {
         &mut self,
         yard: &Yard<P>,
         operation: &Operation,
-        before: Block,
-    ) -> Option<Block> {
+        before: PackedBlock,
+    ) -> Option<PackedBlock> {
         if operation.is_alloc {
-            if let Some((pfn, order)) = before.get() {
+            if let Some(block) = before.get() {
                 // The free is missing in the recording.
-                self.release(yard, pfn, order);
+                self.release(yard, block);
             }
             return Some(self.allocate(yard, operation));
         }
-        let (pfn, order) = before.get().filter(|(_, order)| *order == operation.order)?;
-        self.release(yard, pfn, order);
-        Some(Block::NONE)
+        let block = before.get().filter(|block| block.order == operation.order)?;
+        self.release(yard, block);
+        Some(PackedBlock::NONE)
     }
 
     #[inline]
-    fn allocate<P: Platform>(&mut self, yard: &Yard<P>, operation: &Operation) -> Block {
+    fn allocate<P: Platform>(&mut self, yard: &Yard<P>, operation: &Operation) -> PackedBlock {
         match yard.alloc(operation.order, operation.gfp) {
             Ok(pfn) => {
                 self.pages_allocated += operation.order.pages().0;
-                Block::new(pfn, operation.order)
+                PackedBlock::new(pfn, operation.order)
             }
             Err(_) => {
                 self.failures += 1;
-                Block::NONE
+                PackedBlock::NONE
             }
         }
     }
 
     #[inline]
-    pub(super) fn release<P: Platform>(&mut self, yard: &Yard<P>, pfn: Pfn, order: Order) {
-        self.skipped_frees += u64::from(yard.free(pfn, order).is_err());
+    pub(super) fn release<P: Platform>(&mut self, yard: &Yard<P>, block: Block) {
+        self.skipped_frees += u64::from(yard.free(block.pfn, block.order).is_err());
     }
 }

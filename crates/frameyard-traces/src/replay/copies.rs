@@ -14,7 +14,7 @@ use std::fmt;
 
 use frameyard::{CpuId, Gfp, PageCount, Pfn, Platform, Yard};
 
-use super::calls::{Block, Calls};
+use super::calls::{Calls, PackedBlock};
 use super::plan::ReplayPlan;
 use super::recorded_memory::RecordedMemory;
 use super::setup::{PlacedCopy, SetUp, SetUpError, SettingUp};
@@ -68,7 +68,7 @@ impl CopyCounts {
 /// The block that stands for the block at a recorded frame.
 #[derive(Clone, Default)]
 struct Slot {
-    block: Cell<Block>,
+    block: Cell<PackedBlock>,
     /// The ticket of the next operation.
     turn: Cell<u32>,
 }
@@ -147,7 +147,7 @@ impl ReplayCopies {
             let slots = vec![Slot::default(); slots as usize];
             for block in &memory.held {
                 if let Some(place) = memory.place(block.pfn) {
-                    slots[slot_of[place as usize] as usize].block.set(Block::new(block.pfn, block.order));
+                    slots[slot_of[place as usize] as usize].block.set(PackedBlock::new(block.pfn, block.order));
                 }
             }
             ReplayCopy { memory, cpus: place.cpus, slots, sleepers: RefCell::default() }

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use frameyard::policy::ZonePolicy;
-use frameyard::{CpuId, MigrateType, Order, PageCount, Pfn, Platform, Yard};
+use frameyard::{Block, CpuId, MigrateType, Order, PageCount, Platform, Yard};
 
-use super::calls::{Block, Calls};
+use super::calls::{Calls, PackedBlock};
 use super::counts::{Cause, LockedByOrder, YardCounts};
 use super::memory::{MakeMemory, own_memory};
 use super::plan::{Operation, ReplayPlan};
@@ -123,17 +123,17 @@ impl ReplayResult {
 
 /// The blocks of a replay by the place of the recorded frame, and what went wrong.
 pub(super) struct Blocks {
-    blocks: Vec<Block>,
+    blocks: Vec<PackedBlock>,
     calls: Calls,
     other_orders: u64,
 }
 
 impl Blocks {
     fn new(plan: &ReplayPlan) -> Self {
-        let mut blocks = vec![Block::NONE; plan.memory.frames()];
+        let mut blocks = vec![PackedBlock::NONE; plan.memory.frames()];
         for block in &plan.memory.held {
             if let Some(place) = plan.memory.place(block.pfn) {
-                blocks[place as usize] = Block::new(block.pfn, block.order);
+                blocks[place as usize] = PackedBlock::new(block.pfn, block.order);
             }
         }
         Self { blocks, calls: Calls::default(), other_orders: 0 }
@@ -167,12 +167,12 @@ impl Blocks {
         let (place, order) = (operation.place as usize, operation.order);
         let covering = (order.0..=MAX_ORDER.0).find_map(|above| {
             let head = place >> above << above;
-            let (pfn, of) = self.blocks.get(head)?.get()?;
+            let Block { pfn, order: of } = self.blocks.get(head)?.get()?;
             (of.0 >= above && of > order).then_some((head, pfn, of))
         });
         if let Some((mut head, mut pfn, of)) = covering {
             self.other_orders += 1;
-            self.blocks[head] = Block::NONE;
+            self.blocks[head] = PackedBlock::NONE;
             for half in (order.0..of.0).rev().map(Order) {
                 let pages = half.pages();
                 let middle = pfn + pages;
@@ -188,12 +188,12 @@ impl Blocks {
                 } else {
                     (kept, kept_pfn) = (upper, middle);
                 }
-                self.blocks[kept] = Block::new(kept_pfn, half);
+                self.blocks[kept] = PackedBlock::new(kept_pfn, half);
             }
-            self.calls.release(&yard.yard, pfn, order);
+            self.calls.release(&yard.yard, Block { pfn, order });
             return;
         }
-        let parts: Vec<(Pfn, Order)> = self.blocks[place..place + order.pages().0 as usize]
+        let parts: Vec<Block> = self.blocks[place..place + order.pages().0 as usize]
             .iter_mut()
             .filter_map(|block| std::mem::take(block).get())
             .collect();
@@ -201,7 +201,7 @@ impl Blocks {
             true => self.calls.skipped_frees += 1,
             false => self.other_orders += 1,
         }
-        parts.into_iter().for_each(|(pfn, order)| self.calls.release(&yard.yard, pfn, order));
+        parts.into_iter().for_each(|block| self.calls.release(&yard.yard, block));
     }
 }
 

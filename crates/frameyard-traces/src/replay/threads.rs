@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use frameyard::{CpuId, PageCount};
 
-use super::calls::{Block, Calls};
+use super::calls::{Calls, PackedBlock};
 use super::counts::YardCounts;
 use super::memory::{MakeMemory, own_memory};
 use super::plan::{Operation, ReplayPlan};
@@ -31,7 +31,7 @@ const SPINS: u32 = 64;
 struct Slot {
     /// The ticket of the next operation.
     turn: AtomicU32,
-    /// A [`Block`]. The operation whose turn it is has it alone.
+    /// A [`PackedBlock`]. The operation whose turn it is has it alone.
     block: AtomicU64,
 }
 
@@ -143,7 +143,7 @@ impl ReplayPlan {
         slots.resize_with(self.memory.frames(), Slot::default);
         for block in &self.memory.held {
             if let Some(place) = self.memory.place(block.pfn) {
-                slots[place as usize].block = AtomicU64::new(Block::new(block.pfn, block.order).bits());
+                slots[place as usize].block = AtomicU64::new(PackedBlock::new(block.pfn, block.order).bits());
             }
         }
         slots
@@ -169,7 +169,7 @@ fn operate_all(yard: &ReplayYard, slots: &[Slot], stream: &Stream) -> Calls {
         let slot = &slots[operation.place as usize];
         slot.wait_for(*ticket);
         run_as(CpuId(u32::from(operation.cpu)));
-        match calls.operate(&yard.yard, operation, Block::from_bits(slot.block.load(Ordering::Relaxed))) {
+        match calls.operate(&yard.yard, operation, PackedBlock::from_bits(slot.block.load(Ordering::Relaxed))) {
             Some(after) => slot.block.store(after.bits(), Ordering::Relaxed),
             None => calls.skipped_frees += 1,
         }

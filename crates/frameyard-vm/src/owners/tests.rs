@@ -66,8 +66,7 @@ fn rejects_isolation_of_foreign_frames() {
         vm.yard().free(free, Order::ZERO).unwrap();
         assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "free");
         assert_eq!(isolate(block(Pfn(1))), Err(MigrateProblem::Gone), "no memory");
-        let (root, order) = vm.root().block();
-        assert_eq!(isolate(Block { pfn: root, order }), Err(MigrateProblem::Unmovable));
+        assert_eq!(isolate(vm.root().block()), Err(MigrateProblem::Unmovable));
         let plain = new_page(&vm, PageKind::Plain);
         assert_eq!(isolate(block(plain.pfn())), Err(MigrateProblem::Unmovable));
         let small = new_page(&vm, PageKind::Anonymous);

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use frameyard::stats::ZoneStatistics;
 use frameyard::units::ZoneKind;
-use frameyard::{AllocError, ByteSize, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneId};
+use frameyard::{AllocError, Block, ByteSize, Gfp, NodeId, Order, Pfn, Platform, Yard, ZoneId};
 
 use super::{GFP, GROUP};
 use crate::error::WorkloadError;
@@ -97,20 +97,20 @@ impl Homes {
 }
 
 /// Allocates blocks, large ones first, until none of `zones` serves even a single frame.
-pub(super) fn fill<P: Platform>(yard: &Yard<P>, zones: &BTreeSet<ZoneId>) -> Result<Vec<(Pfn, Order)>, TaskError> {
+pub(super) fn fill<P: Platform>(yard: &Yard<P>, zones: &BTreeSet<ZoneId>) -> Result<Vec<Block>, TaskError> {
     let mut held = Vec::new();
     for order in (0..=yard.geometry().max_order().0).rev().map(Order) {
         loop {
-            let block = match yard.alloc(order, GFP | Gfp::NOWARN) {
-                Ok(block) => block,
+            let pfn = match yard.alloc(order, GFP | Gfp::NOWARN) {
+                Ok(pfn) => pfn,
                 Err(AllocError::OutOfMemory { .. }) => break,
                 Err(error) => return Err(error.into()),
             };
-            if !zones.contains(&zone_of(yard, block)) {
-                yard.free(block, order)?;
+            if !zones.contains(&zone_of(yard, pfn)) {
+                yard.free(pfn, order)?;
                 break;
             }
-            held.push((block, order));
+            held.push(Block { pfn, order });
         }
     }
     Ok(held)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use fastrand::Rng;
 use frameyard::owners::Ownership;
 use frameyard::page::{Counts, references_of_pins};
-use frameyard::{Gfp, Order, Pfn, Yard};
+use frameyard::{Block, Gfp, Order, Pfn, Yard};
 use frameyard_host::HostPlatform;
 
 use super::MOVABLE;
@@ -37,7 +37,7 @@ const PIN: Counts = match references_of_pins(Order::ZERO, 1) {
 /// The blocks of one kind of a task.
 #[derive(Default)]
 struct Staying {
-    blocks: Vec<(Pfn, Order)>,
+    blocks: Vec<Block>,
     frames: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Mix {
 }
 
 impl Kind {
-    fn alloc(self, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<(Pfn, Order), TaskError> {
+    fn alloc(self, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<Block, TaskError> {
         let order = Order(if self == Self::Pinned { 0 } else { rng.u32(..16).saturating_sub(12) as u8 });
         let gfp = match self {
             Self::Unmovable => Gfp::KERNEL,
@@ -60,10 +60,10 @@ impl Kind {
         if self == Self::Pinned {
             yard.counted().init_refs(pfn, order, Ownership { counts: PIN, owner: 0, index: 0 })?;
         }
-        Ok((pfn, order))
+        Ok(Block { pfn, order })
     }
 
-    fn free(self, yard: &Yard<HostPlatform>, (pfn, order): (Pfn, Order)) -> Result<(), TaskError> {
+    fn free(self, yard: &Yard<HostPlatform>, Block { pfn, order }: Block) -> Result<(), TaskError> {
         if self != Self::Pinned {
             return Ok(yard.free(pfn, order)?);
         }
@@ -81,7 +81,7 @@ impl Staying {
     fn add(&mut self, kind: Kind, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<(), TaskError> {
         let block = kind.alloc(yard, rng)?;
         self.blocks.push(block);
-        self.frames += block.1.pages().0;
+        self.frames += block.order.pages().0;
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Staying {
             return Ok(());
         }
         let block = self.blocks.swap_remove(rng.usize(..self.blocks.len()));
-        self.frames -= block.1.pages().0;
+        self.frames -= block.order.pages().0;
         kind.free(yard, block)
     }
 }
@@ -102,7 +102,7 @@ impl Mix {
 
     /// The first frames of blocks that cannot move.
     pub(super) fn staying(&self) -> impl Iterator<Item = Pfn> {
-        self.staying.iter().flat_map(|of_kind| &of_kind.blocks).map(|(pfn, _)| *pfn)
+        self.staying.iter().flat_map(|of_kind| &of_kind.blocks).map(|block| block.pfn)
     }
 
     pub(super) fn fill(

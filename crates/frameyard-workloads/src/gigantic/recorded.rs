@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use fastrand::Rng;
-use frameyard::{Gfp, MigrateType, Order, Pfn, Yard};
+use frameyard::{Block, Gfp, MigrateType, Order, Pfn, Yard};
 use frameyard_host::HostPlatform;
 
 use super::holder::Holder;
@@ -35,14 +35,14 @@ pub struct RecordedOperation {
 enum Held {
     /// Movable frames, by their slots.
     Movable(Vec<usize>),
-    Staying(Pfn, Order),
+    Staying(Block),
 }
 
 impl Held {
     fn frames(&self) -> usize {
         match self {
             Self::Movable(slots) => slots.len(),
-            Self::Staying(_, order) => 1 << order.0,
+            Self::Staying(block) => 1 << block.order.0,
         }
     }
 }
@@ -99,7 +99,7 @@ impl<'r> Recorded<'r> {
     pub(super) fn staying(&self) -> impl Iterator<Item = Pfn> {
         let held = self.copies.iter().flat_map(|copy| copy.held.values());
         held.filter_map(|held| match held {
-            Held::Staying(pfn, _) => Some(*pfn),
+            Held::Staying(block) => Some(block.pfn),
             Held::Movable(_) => None,
         })
     }
@@ -163,7 +163,7 @@ impl<'r> Recorded<'r> {
         }
         let gfp = if migrate_type == MigrateType::Reclaimable { Gfp::KERNEL | Gfp::RECLAIMABLE } else { Gfp::KERNEL };
         match yard.alloc(order, gfp | Gfp::NOWARN) {
-            Ok(pfn) => Ok(Some(Held::Staying(pfn, order))),
+            Ok(pfn) => Ok(Some(Held::Staying(Block { pfn, order }))),
             Err(_) if order > Order::ZERO => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -177,7 +177,7 @@ impl<'r> Recorded<'r> {
                 self.slots.extend(slots);
                 Ok(())
             }
-            Held::Staying(pfn, order) => Ok(yard.free(pfn, order)?),
+            Held::Staying(Block { pfn, order }) => Ok(yard.free(pfn, order)?),
         }
     }
 

@@ -28,8 +28,7 @@ use crate::memmap::MapWriter;
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
 use crate::store;
-use crate::store::buddy::pieces;
-use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{Block, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::{ZoneTables, ZoneView, poison};
 
@@ -204,7 +203,7 @@ impl<P: Platform> Initialisation<'_, P> {
     }
 
     fn tag_reserved_range(&self, range: PfnRange, zone: ZoneId) {
-        for (pfn, order) in pieces(range, self.zone_tables.geometry.max_order()) {
+        for Block { pfn, order } in range.blocks(self.zone_tables.geometry.max_order()) {
             let tag = Tag::new(FrameState::Reserved, order, MigrateType::Unmovable, zone);
             self.zone_tables.map.page(pfn, self.platform).set_tag(tag);
         }
@@ -242,7 +241,7 @@ impl<P: Platform> Initialisation<'_, P> {
 
     fn fill_poison(&self, range: PfnRange) {
         if self.poisoning == Poisoning::On {
-            for (pfn, order) in pieces(range, self.zone_tables.geometry.max_order()) {
+            for Block { pfn, order } in range.blocks(self.zone_tables.geometry.max_order()) {
                 // SAFETY: the caller initialises the frames, and they are on no list yet.
                 unsafe { poison::fill(self.platform, self.zone_tables.geometry, pfn, order) };
             }

@@ -5,7 +5,7 @@ use crate::compaction::Compaction;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::store;
-use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
+use crate::units::{Block, MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
 use crate::zone::{covering_block, poison};
 
 /// The most targets.
@@ -17,14 +17,14 @@ const HALVES: usize = ORDER_SLOTS;
 
 /// Isolated free blocks.
 pub(super) struct Targets {
-    blocks: [(Pfn, Order); ROOM],
+    blocks: [Block; ROOM],
     len: usize,
     pages: u64,
 }
 
 impl Targets {
     pub(super) const fn new() -> Self {
-        Self { blocks: [(Pfn(0), Order::ZERO); ROOM], len: 0, pages: 0 }
+        Self { blocks: [Block { pfn: Pfn(0), order: Order::ZERO }; ROOM], len: 0, pages: 0 }
     }
 
     fn room(&self) -> usize {
@@ -32,30 +32,29 @@ impl Targets {
     }
 
     /// Adds a block; there is room.
-    fn push(&mut self, pfn: Pfn, order: Order) {
-        self.blocks[self.len] = (pfn, order);
+    fn push(&mut self, block: Block) {
+        self.blocks[self.len] = block;
         self.len += 1;
-        self.pages += order.pages().0;
+        self.pages += block.order.pages().0;
     }
 
-    fn pop(&mut self) -> Option<(Pfn, Order)> {
+    fn pop(&mut self) -> Option<Block> {
         self.len = self.len.checked_sub(1)?;
-        let (pfn, order) = self.blocks[self.len];
-        self.pages -= order.pages().0;
-        Some((pfn, order))
+        let block = self.blocks[self.len];
+        self.pages -= block.order.pages().0;
+        Some(block)
     }
 
     /// Takes the smallest block of at least that order whose halves fit the remaining room.
-    fn take_smallest(&mut self, order: Order) -> Option<(Pfn, Order)> {
+    fn take_smallest(&mut self, order: Order) -> Option<Block> {
         let room = self.room() + 1;
         let fits = |found: Order| found >= order && usize::from(found.0 - order.0) <= room;
-        let blocks = self.blocks[..self.len].iter().enumerate();
-        let (at, _) = blocks.filter(|(_, (_, found))| fits(*found)).min_by_key(|(_, (_, found))| *found)?;
+        let blocks = self.blocks[..self.len].iter().copied().enumerate();
+        let (at, block) = blocks.filter(|(_, block)| fits(block.order)).min_by_key(|(_, block)| block.order)?;
         self.len -= 1;
-        let (pfn, found) = self.blocks[at];
         self.blocks[at] = self.blocks[self.len];
-        self.pages -= found.pages().0;
-        Some((pfn, found))
+        self.pages -= block.order.pages().0;
+        Some(block)
     }
 }
 
@@ -66,7 +65,7 @@ impl<P: Platform> Compaction<'_, P> {
             if self.targets.pages < wanted || self.targets.len == 0 {
                 self.isolate_free(wanted);
             }
-            let (pfn, found) = self.take_target(order)?;
+            let Block { pfn, order: found } = self.take_target(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
                 if self.view.allocation_map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable) {
@@ -79,7 +78,7 @@ impl<P: Platform> Compaction<'_, P> {
     }
 
     /// Takes a target of at least that order off the list. Isolates more blocks while all on the list are smaller and it has room.
-    fn take_target(&mut self, order: Order) -> Option<(Pfn, Order)> {
+    fn take_target(&mut self, order: Order) -> Option<Block> {
         loop {
             let (found, before) = (self.targets.take_smallest(order), self.targets.pages);
             if found.is_some() {
@@ -100,7 +99,7 @@ impl<P: Platform> Compaction<'_, P> {
             half.0 -= 1;
             let upper = pfn + half.pages();
             self.view.page(upper).set_tag(Tag::new(FrameState::Isolated, half, tag.migrate_type(), self.view.id));
-            self.targets.push(upper, half);
+            self.targets.push(Block { pfn: upper, order: half });
         }
         let allocated = Tag::new(FrameState::Allocated, order, MigrateType::Movable, self.view.id);
         self.view.page(pfn).set_tag(allocated);
@@ -137,7 +136,7 @@ impl<P: Platform> Compaction<'_, P> {
         page.set_tag(page.tag().with_state(FrameState::Isolated));
         self.poison(pfn, order);
         if self.targets.room() > 0 {
-            self.targets.push(pfn, order);
+            self.targets.push(Block { pfn, order });
         } else if let Ok(mut locked) = self.view.lock() {
             locked.free_compacted(pfn, order);
         }
@@ -150,7 +149,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
         let mut highest = Pfn(0);
         let Ok(mut locked) = self.view.lock() else { return };
-        while let Some((pfn, order)) = self.targets.pop() {
+        while let Some(Block { pfn, order }) = self.targets.pop() {
             locked.free_compacted(pfn, order);
             highest = highest.max(pfn);
         }
@@ -235,7 +234,7 @@ impl<P: Platform> Compaction<'_, P> {
         let Ok(mut locked) = self.view.lock() else { return false };
         for pfn in &seen[..count] {
             if let Some(tag) = locked.isolate_free_block(*pfn, limit, allowed) {
-                self.targets.push(*pfn, tag.order());
+                self.targets.push(Block { pfn: *pfn, order: tag.order() });
             }
         }
         drop(locked);

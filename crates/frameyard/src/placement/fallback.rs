@@ -1,6 +1,6 @@
 //! Serving a request from blocks of another type, and converting pageblocks when enough of them changes hands.
 
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{CountedPage, FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -374,14 +374,14 @@ impl<P: Platform> ListRules for LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn end_of_list(&mut self, (block, order): (MapPlace, Order), list: MigrateType, wanted: Place) -> Place {
+    fn end_of_list(&mut self, block: MapBlock, list: MigrateType, wanted: Place) -> Place {
         if list != MigrateType::Movable || !self.zone.keeps_regions() {
             return wanted;
         }
-        if !self.is_clean(self.map.pfn(block)) {
+        if !self.is_clean(self.map.pfn(block.head)) {
             return Place::Tail;
         }
-        self.without_clean &= !(1 << order.0);
+        self.without_clean &= !(1 << block.order.0);
         Place::Head
     }
 
@@ -391,11 +391,11 @@ impl<P: Platform> ListRules for LockedZone<'_, P> {
     }
 
     #[cold]
-    fn type_when_whole(&mut self, (block, order): (MapPlace, Order), list: MigrateType) -> MigrateType {
-        if order < self.geometry.pageblock_order() {
+    fn type_when_whole(&mut self, block: MapBlock, list: MigrateType) -> MigrateType {
+        if block.order < self.geometry.pageblock_order() {
             return list;
         }
-        self.set_types(self.map.pfn(block), order, MigrateType::Movable);
+        self.set_types(self.map.pfn(block.head), block.order, MigrateType::Movable);
         MigrateType::Movable
     }
 

@@ -5,8 +5,8 @@ use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::request::frames::MOST_TRIES;
-use crate::store::buddy::{RangeBlocked, RangeLists, pieces};
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::store::buddy::{RangeBlocked, RangeLists};
+use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::yard::{AllocError, FreeError, Yard};
 use crate::zone::{Patience, poison};
 
@@ -46,7 +46,7 @@ impl<P: Platform> Yard<P> {
             self.tag_pieces(part, migrate_type, zone);
         }
         self.mark_pieces(first, migrate_type);
-        for (pfn, order) in pieces(rest, self.geometry.max_order()) {
+        for Block { pfn, order } in rest.blocks(self.geometry.max_order()) {
             self.free_block(pfn, order);
         }
         first
@@ -54,7 +54,7 @@ impl<P: Platform> Yard<P> {
 
     /// Tags the largest aligned pieces of a range that the caller holds exclusively.
     fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
-        for (pfn, order) in pieces(range, self.geometry.largest_order()) {
+        for Block { pfn, order } in range.blocks(self.geometry.largest_order()) {
             let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
             self.note_tagged(pfn, order);
             self.map.page(pfn, &self.platform).set_tag(piece);
@@ -63,7 +63,7 @@ impl<P: Platform> Yard<P> {
 
     /// Marks the largest aligned pieces of a range allocated. They are tagged, and the caller holds them exclusively.
     pub(crate) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+        for Block { pfn, order } in range.blocks(self.geometry.max_order()) {
             let _ = self.mark_allocated(pfn, order, migrate_type);
         }
     }
@@ -120,7 +120,7 @@ impl<P: Platform> Yard<P> {
         for part in parts {
             self.tag_pieces(part, entry.migrate_type(), zone);
         }
-        for (pfn, order) in parts.into_iter().flat_map(|part| pieces(part, self.geometry.largest_order())) {
+        for Block { pfn, order } in parts.into_iter().flat_map(|part| part.blocks(self.geometry.largest_order())) {
             self.mark_block(pfn, order, entry.migrate_type());
         }
         Ok(())
@@ -179,7 +179,7 @@ impl<P: Platform> Yard<P> {
             self.check_range(range)?;
         }
         if gfp.contains(Gfp::ZERO) {
-            for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            for Block { pfn, order } in range.blocks(self.geometry.max_order()) {
                 // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
                 unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
@@ -204,18 +204,18 @@ impl<P: Platform> Yard<P> {
     /// Checks a range that was just taken for damage. Damaged blocks go out of use, the rest is freed.
     #[cold]
     fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
-        let blocks = || pieces(range, self.geometry.max_order());
+        let blocks = || range.blocks(self.geometry.max_order());
         // SAFETY: the caller has just taken the range and has not allocated it yet.
-        let damaged = |pfn: Pfn, order: Order| unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) };
-        let first = blocks().find_map(|(block, order)| Some((damaged(block, order)?, block, order)));
-        let Some((pfn, block, order)) = first else { return Ok(()) };
-        for (pfn, order) in blocks() {
-            if damaged(pfn, order).is_some() {
-                self.retire_damaged(pfn, order);
+        let damaged = |Block { pfn, order }| unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) };
+        let first = blocks().find_map(|block| Some((damaged(block)?, block)));
+        let Some((pfn, first)) = first else { return Ok(()) };
+        for block in blocks() {
+            if damaged(block).is_some() {
+                self.retire_damaged(block.pfn, block.order);
             } else {
-                self.free_block(pfn, order);
+                self.free_block(block.pfn, block.order);
             }
         }
-        Err(AllocError::Poisoned { pfn, block, order })
+        Err(AllocError::Poisoned { pfn, block: first.pfn, order: first.order })
     }
 }

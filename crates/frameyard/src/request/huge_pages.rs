@@ -10,8 +10,7 @@ use crate::owners::Owners;
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Page, Tag};
 use crate::platform::{HugePageTails, Platform};
 use crate::request::Frames;
-use crate::store::buddy::pieces;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{Block, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::yard::{AllocError, Yard, YardHugePages};
 use crate::zone::poison;
 
@@ -89,8 +88,8 @@ impl<P: Platform> Yard<P> {
         // The head first: its tag covers all blocks from now on.
         head.set_tag(Tag::new(FrameState::Pooled, size.order(), first.migrate_type(), first.zone()));
         self.note_tagged(range.start, size.order());
-        for (pfn, _) in pieces(range, self.geometry.max_order()).skip(1) {
-            self.map.page(pfn, &self.platform).set_tag(Tag::INTERIOR);
+        for block in range.blocks(self.geometry.max_order()).skip(1) {
+            self.map.page(block.pfn, &self.platform).set_tag(Tag::INTERIOR);
         }
         let tails = self.released_tails(range.start, size);
         let returned = match tails.is_empty() {
@@ -115,14 +114,14 @@ impl<P: Platform> Yard<P> {
         }
         page.clear();
         let range = PfnRange::new(head, size.order().pages());
-        let blocks = || pieces(range, self.geometry.max_order());
+        let blocks = || range.blocks(self.geometry.max_order());
         let tagged = |order| Tag::new(FrameState::PerCpu, order, tag.migrate_type(), tag.zone());
-        for (pfn, order) in blocks().skip(1) {
+        for Block { pfn, order } in blocks().skip(1) {
             self.map.page(pfn, &self.platform).set_tag(tagged(order));
         }
         // The head last: its tag covers all blocks until then.
-        page.set_tag(tagged(blocks().next().map_or(size.order(), |(_, order)| order)));
-        blocks().for_each(|(pfn, order)| self.free_block(pfn, order));
+        page.set_tag(tagged(blocks().next().map_or(size.order(), |block| block.order)));
+        blocks().for_each(|Block { pfn, order }| self.free_block(pfn, order));
         Ok(())
     }
 

@@ -16,8 +16,7 @@ use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::store;
-use crate::store::buddy::pieces;
-use crate::units::{MigrateType, NodeId, Order, Pfn, PfnRange, ZoneId};
+use crate::units::{Block, MigrateType, NodeId, Order, Pfn, PfnRange, ZoneId};
 use crate::yard::{AllocError, FreeError, FreeProblem, Yard};
 use crate::zone::{HeldFree, MapEntry, Reserves, WatermarkLevel};
 
@@ -153,7 +152,7 @@ impl<P: Platform> Yard<P> {
             return Ok(pfn);
         }
         // A bad free has taken a part.
-        for (pfn, order) in pieces(PfnRange::new(pfn, order.pages()), self.geometry.max_order()) {
+        for Block { pfn, order } in PfnRange::new(pfn, order.pages()).blocks(self.geometry.max_order()) {
             self.release(pfn, order);
         }
         Err(AllocError::Taken)
@@ -164,9 +163,9 @@ impl<P: Platform> Yard<P> {
     pub(crate) fn free_large(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.divide(pfn, order, FrameState::Allocated, self.pageblocks().get(pfn));
         let mut freed = Ok(());
-        for (part, order) in pieces(PfnRange::new(pfn, order.pages()), self.geometry.max_order()) {
+        for Block { pfn, order } in PfnRange::new(pfn, order.pages()).blocks(self.geometry.max_order()) {
             // After an error, too: the other parts have their own lists.
-            freed = freed.and(self.free_block_at(self.map.place(part), order));
+            freed = freed.and(self.free_block_at(self.map.place(pfn), order));
         }
         freed
     }
@@ -197,9 +196,9 @@ impl<P: Platform> Yard<P> {
         self.divide(pfn, order, FrameState::Allocated, entry.migrate_type());
         let range = PfnRange::new(pfn, order.pages());
         self.mark_pieces(range, entry.migrate_type());
-        for (part, order) in pieces(range, self.geometry.max_order()) {
-            if self.is_good_or_retired(part, order) {
-                self.release(part, order);
+        for Block { pfn, order } in range.blocks(self.geometry.max_order()) {
+            if self.is_good_or_retired(pfn, order) {
+                self.release(pfn, order);
             }
         }
     }

@@ -7,13 +7,11 @@
 //! | [`pagewise`], [`deferred_merge`], [`clusters`] | how batches move between these lists and those of CPUs |
 //! | [`range`], [`isolate`], [`reporting`], [`compacting`], [`growth`] | ranges, isolated pageblocks, blocks on their way to the host, compaction, memory that comes and goes |
 
-use core::ops::Range;
-
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::store::buddy::free_area::{BlockHooks, smallest};
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::Place;
 use crate::zone::view::{ListRules, LockedZone};
 
@@ -28,15 +26,8 @@ pub(crate) mod range;
 pub(crate) mod reporting;
 
 pub(crate) use compacting::FreeShape;
-pub(crate) use range::{RangeBlocked, RangeLists, pieces};
+pub(crate) use range::{RangeBlocked, RangeLists};
 pub(crate) use reporting::Taken;
-
-/// A part of a block, by offsets from its first frame, cut into the largest blocks.
-#[inline(always)]
-pub(crate) fn parts_of((block, order): (MapPlace, Order), part: Range<u32>) -> impl Iterator<Item = (MapPlace, Order)> {
-    let offsets = PfnRange { start: Pfn(part.start.into()), end: Pfn(part.end.into()) };
-    pieces(offsets, order).map(move |(offset, piece)| (block.part(order, offset.0 as u32), piece))
-}
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes the smallest block of at least `order` off one type's lists and splits it. The lower part is taken, so frames come
@@ -97,7 +88,8 @@ impl<P: Platform> LockedZone<'_, P> {
         for piece in 0..pieces as u32 {
             take(self, block.part(found, piece << order.0));
         }
-        self.put_back_from((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
+        let whole = MapBlock { head: block, order: found };
+        self.put_back_from(whole, (pieces as u32) << order.0, migrate_type, tag.residence());
         Some(pieces)
     }
 
@@ -105,20 +97,20 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     pub(crate) fn put_back_from(
         &mut self,
-        (block, order): (MapPlace, Order),
+        block: MapBlock,
         taken: u32,
         migrate_type: MigrateType,
         residence: Residence,
     ) {
-        for (piece, order) in parts_of((block, order), taken..order.pages().0 as u32) {
-            self.add_block(piece, order, migrate_type, Place::Head, residence);
+        for MapBlock { head, order } in block.parts(taken..block.order.pages().0 as u32) {
+            self.add_block(head, order, migrate_type, Place::Head, residence);
         }
     }
 
     /// Puts a range that lies in one block, and is not all of it, back on the lists. None of its pieces can merge.
     #[inline]
     pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType, residence: Residence) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+        for Block { pfn, order } in range.blocks(self.geometry.max_order()) {
             self.add_block(pfn, order, migrate_type, Place::Head, residence);
         }
     }
@@ -141,52 +133,51 @@ impl<P: Platform> LockedZone<'_, P> {
         migrate_type: MigrateType,
         residence: Residence,
     ) {
-        self.free_block_at(block.place(&self.map), order, migrate_type, residence);
+        self.free_block_at(MapBlock { head: block.place(&self.map), order }, migrate_type, residence);
     }
 
     #[inline]
-    fn free_block_at(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
+    fn free_block_at(&mut self, block: MapBlock, migrate_type: MigrateType, residence: Residence) {
         self.platform.begin_activity(Activity::Merge);
-        self.merge_and_list(block, order, migrate_type, residence);
+        self.merge_and_list(block, migrate_type, residence);
         self.platform.end_activity(Activity::Merge, PageCount(1));
     }
 
     #[inline(always)]
-    fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, mut residence: Residence) {
-        let (mut start, mut migrate_type) = ((block, order), migrate_type);
+    fn merge_and_list(&mut self, mut block: MapBlock, mut migrate_type: MigrateType, mut residence: Residence) {
         if migrate_type != MigrateType::Movable && self.changes_when_whole(migrate_type) {
             let pageblock_order = self.geometry.pageblock_order();
-            start = self.merge(start, pageblock_order, migrate_type, &mut residence);
-            migrate_type = self.type_when_whole(start, migrate_type);
+            block = self.merge(block, pageblock_order, migrate_type, &mut residence);
+            migrate_type = self.type_when_whole(block, migrate_type);
         }
-        let (block, order) = self.merge(start, self.geometry.max_order(), migrate_type, &mut residence);
+        block = self.merge(block, self.geometry.max_order(), migrate_type, &mut residence);
         // A reported block has no memory behind it: it is allocated last, and out of the way of the next search for blocks to
         // report.
-        let last = residence == Residence::Reported || self.will_likely_merge(block, order);
+        let last = residence == Residence::Reported || self.will_likely_merge(block);
         let end = if last { Place::Tail } else { Place::Head };
-        self.add_block(block, order, migrate_type, end, residence);
+        self.add_block(block.head, block.order, migrate_type, end, residence);
     }
 
     /// Merges a block with its buddies below `limit`, as far as both may merge. `residence` becomes that of the merged block.
     #[inline(always)]
     fn merge(
         &mut self,
-        (mut block, mut order): (MapPlace, Order),
+        mut block: MapBlock,
         limit: Order,
         migrate_type: MigrateType,
         residence: &mut Residence,
-    ) -> (MapPlace, Order) {
+    ) -> MapBlock {
         let view = **self;
-        while order < limit {
-            let buddy = view.map.buddy(block, order);
-            if !self.take_buddy(buddy, order, migrate_type, residence) {
+        while block.order < limit {
+            let buddy = view.map.buddy(block.head, block.order);
+            if !self.take_buddy(buddy, block.order, migrate_type, residence) {
                 break;
             }
-            view.page(block.max(buddy)).set_tag(Tag::INTERIOR);
-            block = block.min(buddy);
-            order.0 += 1;
+            view.page(block.head.max(buddy)).set_tag(Tag::INTERIOR);
+            block.head = block.head.min(buddy);
+            block.order.0 += 1;
         }
-        (block, order)
+        block
     }
 
     /// Takes the buddy of a block off its list if both may merge; whether they may. `residence` becomes that of both.
@@ -228,12 +219,12 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Whether the buddy of the next order is free, so that this block merges twice as soon as its own buddy is freed
     /// (`buddy_merge_likely`).
-    fn will_likely_merge(&self, block: MapPlace, order: Order) -> bool {
+    fn will_likely_merge(&self, MapBlock { head, order }: MapBlock) -> bool {
         if order.0 + 1 >= self.geometry.max_order().0 {
             return false;
         }
         let higher = Order(order.0 + 1);
-        let buddy = self.map.buddy(self.map.head(block, higher), higher);
+        let buddy = self.map.buddy(self.map.head(head, higher), higher);
         self.page(buddy).tag().is_free_buddy(higher, self.id)
     }
 

@@ -107,7 +107,7 @@ impl DeferredFrames {
     }
 }
 
-/// Calls `visit` with the number of blocks of each order that [`pieces`](crate::store::buddy::range::pieces) cuts a range into, without a step for
+/// Calls `visit` with the number of blocks of each order that [`PfnRange::blocks`] cuts a range into, without a step for
 /// each block.
 pub(crate) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
     let mut rest = range;
@@ -121,7 +121,6 @@ pub(crate) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl F
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::store::buddy::pieces;
 
     #[test]
     fn deferred_blocks_are_counted_like_the_pieces_they_become() {
@@ -130,7 +129,7 @@ mod tests {
             let mut counted = [0; ORDER_SLOTS];
             for_each_size(range, Order(10), |order, count| counted[order.index()] += count);
             let mut cut = [0; ORDER_SLOTS];
-            pieces(range, Order(10)).for_each(|(_, order)| cut[order.index()] += 1);
+            range.blocks(Order(10)).for_each(|block| cut[block.order.index()] += 1);
             assert_eq!(counted, cut, "{range}");
         }
     }

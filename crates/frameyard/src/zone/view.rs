@@ -10,7 +10,7 @@
 //! words are stored with Release: pageblock types, which let other CPUs find pages by number, and the count of deferred frames.
 
 use crate::locks::LockHold;
-use crate::memmap::{Located, MapPlace, MemMap, RangeEntry};
+use crate::memmap::{Located, MapBlock, MapPlace, MemMap, RangeEntry};
 use crate::page::{Link, PageRef};
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
 use crate::sync::AtomicU32;
@@ -326,7 +326,7 @@ pub(crate) trait ListRules {
         take: &mut dyn FnMut(&Self, MapPlace),
     ) -> usize;
     /// The end of its list that a block joins.
-    fn end_of_list(&mut self, block: (MapPlace, Order), list: MigrateType, wanted: Place) -> Place;
+    fn end_of_list(&mut self, block: MapBlock, list: MigrateType, wanted: Place) -> Place;
     /// Whether the request alternates between ordinary and CMA memory, block by block.
     fn balances_cma(&self, request: BlockRequest) -> bool;
     /// Gives the pageblocks of a block of at least pageblock order another type. They are not isolated.
@@ -335,7 +335,7 @@ pub(crate) trait ListRules {
     fn changes_when_whole(&self, list: MigrateType) -> bool;
     /// Notes that a block of such a pageblock is free, and merged up to that. The caller has taken it off the lists. Returns the type of the
     /// list that it goes to.
-    fn type_when_whole(&mut self, block: (MapPlace, Order), list: MigrateType) -> MigrateType;
+    fn type_when_whole(&mut self, block: MapBlock, list: MigrateType) -> MigrateType;
     /// A hold of the zone lock ends.
     fn hold_ends(&mut self);
 }

@@ -3,7 +3,7 @@
 //! [`LockedZone::add_block`] and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step,
 //! and tell the transfer mechanisms of each block ([`BlockHooks`]).
 
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
@@ -97,7 +97,7 @@ impl<P: Platform> LockedZone<'_, P> {
     ) {
         let block = block.place(&self.map);
         let list = self.list_for(order, migrate_type, Access::Write);
-        let end = self.end_of_list((block, order), migrate_type, end);
+        let end = self.end_of_list(MapBlock { head: block, order }, migrate_type, end);
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
         self.page(block).set_tag(tag);
         if residence == Residence::Reported {

@@ -2,8 +2,7 @@
 
 use crate::page::Residence;
 use crate::platform::Platform;
-use crate::store::buddy::range::pieces;
-use crate::units::{MigrateType, Order, PageCount, PfnRange};
+use crate::units::{Block, MigrateType, Order, PageCount, PfnRange};
 use crate::zone::deferred::for_each_size;
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::view::LockedZone;
@@ -14,7 +13,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn add_initialised(&mut self, range: PfnRange, put: impl Iterator<Item = PfnRange>) {
         let (max_order, mut start) = (self.geometry.max_order(), range.start);
         for put in put.chain([PfnRange { start: range.end, ..range }]) {
-            for (pfn, order) in pieces(PfnRange { start, end: put.start }, max_order) {
+            for Block { pfn, order } in (PfnRange { start, end: put.start }).blocks(max_order) {
                 self.free_to_pageblocks(pfn, order, Residence::Resident);
             }
             start = put.end;

@@ -14,7 +14,7 @@
 //! Only the isolator of a pageblock restores it: a second isolation is refused. A pageblock keeps its old type in its own byte, so
 //! isolators store nothing.
 
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -44,7 +44,8 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn unisolate_pageblock(&mut self, start: Pfn) {
         let Some(mut was) = self.blocks.restore(start) else { return };
         if self.changes_when_whole(was) && self.is_whole(start) {
-            was = self.type_when_whole((start.place(&self.map), self.geometry.pageblock_order()), was);
+            let block = MapBlock { head: start.place(&self.map), order: self.geometry.pageblock_order() };
+            was = self.type_when_whole(block, was);
         }
         if was == MigrateType::HighAtomic {
             add_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);

@@ -8,7 +8,7 @@
 //! cache lines. It frees neighbours as one block. The kernel does less: it picks under the lock and reads nothing ahead (up to 4.16),
 //! or reads only first buddies (from 4.17 on, `free_pcppages_bulk`), and frees each page by itself.
 
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::store::RefillRequest;
@@ -245,7 +245,7 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -
 /// the buddies' neighbours on their lists.
 ///
 /// The values may be stale; they only decide what is read next.
-pub(crate) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl Iterator<Item = (MapPlace, Order)>) {
+pub(crate) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl Iterator<Item = MapBlock>) {
     loop {
         let mut merging = Merging::new();
         blocks.by_ref().take(BATCH).for_each(|block| merging.push(block));
@@ -258,7 +258,7 @@ pub(crate) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl It
     }
 }
 
-type Merging = FixedVec<(MapPlace, Order), BATCH>;
+type Merging = FixedVec<MapBlock, BATCH>;
 
 /// Reads the buddies of blocks. Returns those that will merge, one order higher.
 ///
@@ -267,30 +267,26 @@ type Merging = FixedVec<(MapPlace, Order), BATCH>;
 fn read_level<P: Platform>(view: ZoneView<'_, P>, blocks: &Merging) -> Merging {
     let largest = view.geometry.max_order();
     let mut tags = [Tag::INTERIOR; BATCH];
-    let may_merge = || blocks.iter().filter(|(_, order)| *order < largest);
-    for (tag, (place, order)) in tags.iter_mut().zip(may_merge()) {
-        *tag = view.page(buddy_at(view, *place, *order)).tag_ahead();
+    let may_merge = || blocks.iter().copied().filter(|block| block.order < largest);
+    for (tag, MapBlock { head, order }) in tags.iter_mut().zip(may_merge()) {
+        *tag = view.page(buddy_at(view, head, order)).tag_ahead();
         if order.0 + 1 < largest.0 {
-            view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
+            view.page(buddy_at(view, head, Order(order.0 + 1))).tag_ahead();
         }
     }
     let mut merging = Merging::new();
-    for (tag, (place, order)) in tags.iter().zip(may_merge()) {
-        if tag.is_free_buddy(*order, view.id) {
-            prefetch_neighbours(view, buddy_at(view, *place, *order));
-            merging.push((*place, Order(order.0 + 1)));
+    for (tag, MapBlock { head, order }) in tags.iter().zip(may_merge()) {
+        if tag.is_free_buddy(order, view.id) {
+            prefetch_neighbours(view, buddy_at(view, head, order));
+            merging.push(MapBlock { head, order: Order(order.0 + 1) });
         }
     }
     merging
 }
 
 /// The blocks of a batch.
-fn blocks_of<P: Platform>(
-    view: ZoneView<'_, P>,
-    batch: &Batch,
-    order: Order,
-) -> impl Iterator<Item = (MapPlace, Order)> {
-    batch.iter().map(move |entry| (view.map.checked(*entry), order))
+fn blocks_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) -> impl Iterator<Item = MapBlock> {
+    batch.iter().map(move |entry| MapBlock { head: view.map.checked(*entry), order })
 }
 
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.

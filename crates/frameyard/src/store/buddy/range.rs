@@ -1,9 +1,9 @@
 //! Taking a particular range of frames, if all of it is free.
 
-use crate::memmap::{Located, MapPlace};
+use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The frame that keeps a range from being taken.
@@ -95,7 +95,7 @@ impl<P: Platform> ZoneView<'_, P> {
 
     /// Frees a range that was taken, a block in each hold of the lock.
     fn put_back_range(self, taken: PfnRange) {
-        for (pfn, order) in pieces(taken, self.geometry.max_order()) {
+        for Block { pfn, order } in taken.blocks(self.geometry.max_order()) {
             if let Ok(mut locked) = self.lock() {
                 locked.free_to_pageblocks(pfn, order, Residence::Resident);
             }
@@ -161,7 +161,8 @@ impl<P: Platform> LockedZone<'_, P> {
             take(self, head + PageCount(at));
             self.count_direct_allocation(Order::ZERO);
         }
-        self.put_back_from((head.place(&self.map), tag.order()), taken as u32, MigrateType::Movable, tag.residence());
+        let block = MapBlock { head: head.place(&self.map), order: tag.order() };
+        self.put_back_from(block, taken as u32, MigrateType::Movable, tag.residence());
     }
 
     /// As [`ZoneView::covering_block`], and a block that looks free is free.
@@ -170,7 +171,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     fn tag_pieces(&mut self, range: PfnRange, state: FrameState, migrate_type: MigrateType) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+        for Block { pfn, order } in range.blocks(self.geometry.max_order()) {
             self.tag_block(pfn, state, order, migrate_type);
         }
     }
@@ -181,17 +182,6 @@ impl<P: Platform> ZoneView<'_, P> {
     /// hole, but a block lies in one section, where frames and places have the same alignment.
     pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = (MapPlace, Order)> {
         let places = PfnRange::new(Pfn(first.into()), PageCount(count as u64));
-        pieces(places, largest).map(move |(place, order)| (self.map.checked(place.0 as u32), order))
+        places.blocks(largest).map(move |Block { pfn, order }| (self.map.checked(pfn.0 as u32), order))
     }
-}
-
-/// A range cut into the largest naturally aligned blocks of at most `max_order`.
-pub(crate) fn pieces(range: PfnRange, max_order: Order) -> impl Iterator<Item = (Pfn, Order)> {
-    let mut rest = range;
-    core::iter::from_fn(move || {
-        let order = rest.first_block(max_order)?;
-        let pfn = rest.start;
-        rest.start = pfn + order.pages();
-        Some((pfn, order))
-    })
 }

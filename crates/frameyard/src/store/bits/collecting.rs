@@ -1,5 +1,6 @@
 //! Collecting: frames leave the bits for the free lists, a line in each hold of the zone lock.
 
+use crate::memmap::MapBlock;
 use crate::page::Tag;
 use crate::platform::Platform;
 use crate::store::bits::take_whole;
@@ -33,11 +34,11 @@ pub(crate) fn collect_line<P: Platform>(view: ZoneView<'_, P>, line: usize) {
     // The runs of all words, so that a whole line returns as one block.
     let (mut frames, mut start, mut length) = (0, first, 0);
     let mut free = |start: u32, length: usize| {
-        for (block, order) in view.blocks_at(start, length, bits.line_order()) {
+        for MapBlock { head, order } in view.blocks_at(start, length, bits.line_order()) {
             for inner in 0..order.pages().0 as u32 {
-                view.page(block.part(order, inner)).set_tag(Tag::INTERIOR);
+                view.page(head.part(order, inner)).set_tag(Tag::INTERIOR);
             }
-            locked.free_by_type(block, order);
+            locked.free_by_type(head, order);
         }
     };
     for at in 0..bits.words_of_line() {

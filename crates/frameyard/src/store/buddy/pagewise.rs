@@ -228,11 +228,11 @@ fn run_length(first: u32, others: &[u32], order: Order) -> Run {
 fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order) {
     let view: ZoneView<'_, P> = **locked;
     let largest = view.geometry.pageblock_order().max(order);
-    for (block, joined) in view.blocks_at(run.lowest, run.blocks << order.0, largest) {
+    for MapBlock { head, order: joined } in view.blocks_at(run.lowest, run.blocks << order.0, largest) {
         for inner in 1..1 << (joined.0 - order.0) {
-            locked.page(block.part(joined, inner << order.0)).set_tag(Tag::INTERIOR);
+            locked.page(head.part(joined, inner << order.0)).set_tag(Tag::INTERIOR);
         }
-        locked.free_by_type(block, joined);
+        locked.free_by_type(head, joined);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Taking a particular range of frames, if all of it is free.
 
-use crate::memmap::{Located, MapBlock, MapPlace};
+use crate::memmap::{Located, MapBlock};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -180,8 +180,8 @@ impl<P: Platform> LockedZone<'_, P> {
 impl<P: Platform> ZoneView<'_, P> {
     /// The largest blocks, of at most `largest`, that the frames at neighbouring places make up. The frames may lie on both sides of a
     /// hole, but a block lies in one section, where frames and places have the same alignment.
-    pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = (MapPlace, Order)> {
+    pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = MapBlock> {
         let places = PfnRange::new(Pfn(first.into()), PageCount(count as u64));
-        places.blocks(largest).map(move |Block { pfn, order }| (self.map.checked(pfn.0 as u32), order))
+        places.blocks(largest).map(move |Block { pfn, order }| MapBlock { head: self.map.checked(pfn.0 as u32), order })
     }
 }

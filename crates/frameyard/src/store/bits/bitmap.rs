@@ -27,7 +27,7 @@
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, note it |
-//! | a line is wanted | list some of those noted anew first, and all before a whole line is taken |
+//! | a line is wanted | list a few of those noted anew first |
 //!
 //! # Invariants
 //!
@@ -308,13 +308,13 @@ impl Bits {
             // The search for a whole line may have listed others that have such a run.
             return find().map(Found::Reserved).or_else(whole).or_else(|| find().map(Found::Reserved));
         }
-        // All lines that have grown are listed before a whole one is taken apart. Bounded, where another process notes lines for ever.
+        let whole = || self.listing.take_whole(platform, (list_type, true), lines.clone(), start);
+        // Bounded, where another process notes lines for ever.
         for _ in 0..=lines.len() {
             let has_grown = self.sort(platform, (&lines, start), &type_of);
-            let found = find();
+            let found = find().or_else(whole);
             if found.is_some() || !has_grown {
-                let whole = || self.listing.take_whole(platform, (list_type, true), lines.clone(), start);
-                return found.or_else(whole).map(Found::Reserved);
+                return found.map(Found::Reserved);
             }
         }
         None

@@ -305,7 +305,7 @@ impl Bits {
         if takes_whole {
             let among = (lines.clone(), start);
             let whole = || self.take_whole(platform, list_type, among, type_of).map(Found::Taken);
-            // The search for a whole line may have listed others that have such a run.
+            // The search for a whole line may have listed one with such a run.
             return find().map(Found::Reserved).or_else(whole).or_else(|| find().map(Found::Reserved));
         }
         let whole = || self.listing.take_whole(platform, (list_type, true), lines.clone(), start);

@@ -260,8 +260,10 @@ pub(crate) fn reserve<P: Platform>(
     (among, takes_whole): (impl Choice, bool),
 ) -> Option<Found> {
     let (bits, Search { order, list_type, .. }) = (view.free_bits(), search);
+    // A refill that takes whole lines looks where such lines are.
+    let place = Search { order: if takes_whole { bits.line_order() } else { order }, ..search };
     for _ in 0..MOST_LINES {
-        let found = among.lines(view, search).find_map(|lines| {
+        let found = among.lines(view, place).find_map(|lines| {
             let start = start_of(search.cpu, &lines);
             bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start), listed_type(view))
         })?;

@@ -9,7 +9,7 @@
 //! | part | holds |
 //! |---|---|
 //! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
-//! | [`listing`] | which lines have free frames, by type, how full they are, and their largest free run |
+//! | [`listing`], [`lists`] | which lines have free frames, by type, how full they are, and their largest free run |
 //! | [`slot`] | the line that a CPU keeps reserved |
 //! | [`total`] | how many frames are free |
 //!
@@ -48,12 +48,14 @@ use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
 use line::{Claimed, Grown, Line};
 pub(crate) use listing::Standing;
-use listing::{Listing, ListingSpans, Lists};
+use listing::{Listing, ListingSpans};
+use lists::Lists;
 pub(crate) use slot::Slot;
 pub(crate) use total::Total;
 
 mod line;
 mod listing;
+mod lists;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod slot;

@@ -56,10 +56,10 @@ unsafe impl Send for Fixture {}
 unsafe impl Sync for Fixture {}
 
 impl Fixture {
-    /// Lines of an order without free frames.
+    /// Lines of an order without free frames. The yard has one line more, which stays in use: a search of a single line reads no hints.
     fn new(lines: usize, order: u8) -> Arc<Self> {
         let (mut planner, region) = (TablePlanner::new(), Box::<ModelledRegion>::default());
-        let spans = Bits::plan(&mut planner, lines, Order(order)).expect("the tables are small");
+        let spans = Bits::plan(&mut planner, lines + 1, Order(order)).expect("the tables are small");
         // SAFETY: the fixture keeps the region, and alone uses its tables.
         let bits = unsafe {
             let region = ControlRegion::new(NonNull::from(&*region).cast(), planner.bytes());
@@ -115,7 +115,7 @@ impl Fixture {
 
     fn take_whole(&self) -> Held {
         let order = self.bits.order;
-        let line = self.bits.take_whole(&Plain, MOVABLE, (0..self.lines, 0), |_| MOVABLE);
+        let line = self.bits.take_whole(&Plain, MOVABLE, (0..self.lines + 1, 0), |_| MOVABLE);
         line.into_iter()
             .map(|line| line << order.0)
             .inspect(|place| self.write(*place, order))
@@ -124,7 +124,7 @@ impl Fixture {
     }
 
     fn reserve(&self, order: u8) -> Option<usize> {
-        let line = self.bits.reserve_line(&Plain, (MOVABLE, Order(order)), 0..self.lines, 0)?;
+        let line = self.bits.reserve_line(&Plain, (MOVABLE, Order(order)), 0..self.lines + 1, 0)?;
         // SAFETY: loom reports a concurrent access.
         self.reservations[line].with_mut(|value| unsafe { *value += 1 });
         Some(line)
@@ -271,7 +271,7 @@ fn listed_and_searched() {
     let fixture = Fixture::new(1, 2);
     fixture.free(0, Order(0));
     let thread = start(&fixture, |fixture| {
-        fixture.bits.sort(&Plain, (&(0..1), 0), |_| MOVABLE);
+        fixture.bits.sort(&Plain, (&(0..2), 0), |_| MOVABLE);
         Held::new()
     });
     let line = fixture.reserve(0).expect("a search gave up");
@@ -539,7 +539,7 @@ fn slot_of_two_threads() {
         if let Some(line) = slot.take() {
             fixture.bits.leave(&Plain, line, MOVABLE);
         }
-        let Some(line) = fixture.bits.reserve_line(&Plain, (MOVABLE, Order(0)), 0..fixture.lines, 0) else {
+        let Some(line) = fixture.bits.reserve_line(&Plain, (MOVABLE, Order(0)), 0..fixture.lines + 1, 0) else {
             return Held::new();
         };
         if !slot.put(line) {

@@ -359,17 +359,23 @@ impl Listing {
             Self::touch(platform, state, Access::Read);
             // Sequentially consistent: pairs with `move_to`.
             let found = List(state.load(Ordering::SeqCst));
-            if found.is_reserved() || found.allows(self.lists.line_order) {
+            if found.is_reserved() {
                 return;
             }
-            let Some(shape) = shape() else { return };
-            if found.allows(shape.run) {
-                // Another CPU may be about to set the hint.
+            // Any line may be on the list of whole ones.
+            let grown = if found.allows(self.lists.line_order) {
+                None
+            } else {
+                let Some(shape) = shape() else { return };
+                Some(shape).filter(|shape| !found.allows(shape.run))
+            };
+            let Some(shape) = grown else {
+                // Another CPU may have listed the line, and be about to set the hint.
                 if !self.has_hint(found, line) && !is_broken!(HintsNotRestored) {
                     self.set_hint(platform, found, line);
                 }
                 return;
-            }
+            };
             // What was freed since and has outgrown the old list is noted: the line is not reserved.
             if self.move_to(platform, line, found, self.lists.of(found.list_type().unwrap_or(list_type), shape))
                 || is_broken!(ListedOnce)

@@ -3,6 +3,7 @@
 //! `FRAMEYARD_WRITE_HEADER=1 cargo test -p frameyard-c-calls --test headers` writes them.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::{env, fs};
 
 use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, Language, Style};
@@ -36,6 +37,9 @@ const HEADERS: [Header; 2] = [
     },
 ];
 
+/// The text of each header, made once: the tests run at the same time, and the functions pass through files.
+static GENERATED: LazyLock<[String; 2]> = LazyLock::new(|| HEADERS.map(|header| header.generate()));
+
 /// The sources of this crate whose items are in all headers, in the order of the headers.
 const SHARED: [&str; 10] = [
     "version",
@@ -68,7 +72,7 @@ impl Header {
     }
 
     /// The header of the sources.
-    fn generated(&self) -> String {
+    fn generate(&self) -> String {
         let config = Config {
             language: Language::C,
             cpp_compat: true,
@@ -145,15 +149,15 @@ fn without_safety(header: &str) -> String {
 
 #[test]
 fn the_committed_headers_are_the_generated_ones() {
-    for header in HEADERS {
-        let (path, generated) = (header.crate_folder().join(header.file), header.generated());
+    for (header, generated) in HEADERS.iter().zip(&*GENERATED) {
+        let path = header.crate_folder().join(header.file);
         if env::var_os("FRAMEYARD_WRITE_HEADER").is_some() {
-            fs::write(&path, &generated).expect("the header can be written");
+            fs::write(&path, generated).expect("the header can be written");
         }
         let committed = fs::read_to_string(&path).unwrap_or_default();
         let differs = committed.lines().zip(generated.lines()).position(|(old, new)| old != new);
         assert!(
-            committed == generated,
+            committed == *generated,
             "{} differs from the sources, first in line {}. Renew it with\n\
              FRAMEYARD_WRITE_HEADER=1 cargo test -p frameyard-c-calls --test headers",
             header.file,
@@ -172,8 +176,7 @@ fn comment_before(lines: &[&str], at: usize) -> String {
 
 #[test]
 fn every_function_says_what_it_does_and_which_threads_may_call_it() {
-    for header in HEADERS {
-        let text = header.generated();
+    for (header, text) in HEADERS.iter().zip(&*GENERATED) {
         let lines: Vec<&str> = text.lines().collect();
         let mut functions = 0;
         for (at, line) in lines.iter().enumerate() {
@@ -193,8 +196,7 @@ fn every_function_says_what_it_does_and_which_threads_may_call_it() {
 
 #[test]
 fn every_constant_structure_and_member_has_a_description() {
-    for header in HEADERS {
-        let text = header.generated();
+    for (header, text) in HEADERS.iter().zip(&*GENERATED) {
         let lines: Vec<&str> = text.lines().collect();
         let (mut constants, mut types, mut members, mut depth) = (0, 0, 0, 0);
         for (at, line) in lines.iter().enumerate() {
@@ -223,7 +225,7 @@ fn every_constant_structure_and_member_has_a_description() {
 fn the_program_everything_uses_every_function() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frameyard-capi/tests/c/everything.c");
     let program = fs::read_to_string(program).expect("the program is here");
-    let header = HEADERS[0].generated();
+    let header = &GENERATED[0];
     let names = header.split(|symbol: char| !symbol.is_alphanumeric() && symbol != '_');
     let mut names: Vec<&str> =
         names.filter(|name| header.contains(&format!("{name}(")) && name.starts_with("fy_")).collect();

@@ -113,7 +113,7 @@ impl<P: Platform> ZoneView<'_, P> {
             && take_whole(self, list_type, (line..line + 1, line)).is_some()
         {
             convert(self, line, MigrateType::Movable, |_| {});
-            _ = self.free_bits().free_whole(self.platform, line);
+            _ = self.free_bits().free_whole(self.platform, (line, MigrateType::Movable));
         }
     }
 }

@@ -211,7 +211,7 @@ impl<P: Platform, R: Rule> Taking<'_, P, R> {
     /// Gives a whole line of another type this type, and takes of it. Looks for one `among` some lines.
     fn take_of_others(&mut self, list_type: MigrateType, among: impl Choice) {
         if let Some(line) = take_whole_of_others(self.view, self.cpu, list_type, among) {
-            _ = self.view.free_bits().free_whole(self.view.platform, line);
+            _ = self.view.free_bits().free_whole(self.view.platform, (line, list_type));
             self.take_listed(list_type);
         }
     }

@@ -48,7 +48,7 @@ use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
 use line::{Claimed, Grown, Line};
 pub(crate) use listing::Standing;
-use listing::{Listing, ListingSpans};
+use listing::{AfterFree, Listing, ListingSpans};
 use lists::Lists;
 pub(crate) use slot::Slot;
 pub(crate) use total::Total;
@@ -209,8 +209,20 @@ impl Bits {
         (count, self.note_freed(platform, number, grown))
     }
 
-    /// Frees a whole line.
-    pub(crate) fn free_whole<P: Platform>(&self, platform: &P, number: usize) -> Result<(), AlreadyFree> {
+    /// Frees a whole line, of that type.
+    pub(crate) fn free_whole<P: Platform>(
+        &self,
+        platform: &P,
+        (number, list_type): (usize, MigrateType),
+    ) -> Result<(), AlreadyFree> {
+        if self.listing.pack(platform, (number, list_type)) {
+            return Ok(());
+        }
+        self.put_whole(platform, number)
+    }
+
+    /// Sets the bits of a line of which the caller has all frames.
+    fn put_whole<P: Platform>(&self, platform: &P, number: usize) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let is_new = line.put_whole(platform);
         self.note_freed(platform, number, Grown { is_new, run: self.order })
@@ -220,10 +232,20 @@ impl Bits {
     #[inline(always)]
     fn note_freed<P: Platform>(&self, platform: &P, number: usize, grown: Grown) -> Result<(), AlreadyFree> {
         fence_in_models!(FreedUnfenced);
-        if !self.listing.allows(platform, number, grown.run) {
-            self.listing.note_grown(platform, number);
+        match self.listing.after_free(platform, number, grown.run) {
+            AfterFree::Allowed => {}
+            AfterFree::Grown => self.listing.note_grown(platform, number),
+            AfterFree::Packed => return self.refuse(platform, number),
         }
         if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
+    }
+
+    /// Clears the bits of a line that is free without them.
+    #[cold]
+    #[inline(never)]
+    fn refuse<P: Platform>(&self, platform: &P, number: usize) -> Result<(), AlreadyFree> {
+        (0..self.words_of_line()).for_each(|at| _ = self.take_word(platform, number, at));
+        Err(AlreadyFree)
     }
 
     /// Notes a line of which a claim has put back what it had taken.
@@ -310,7 +332,13 @@ impl Bits {
             // The search for a whole line may have listed one with such a run.
             return find().map(Found::Reserved).or_else(whole).or_else(|| find().map(Found::Reserved));
         }
-        let whole = || self.listing.take_whole(platform, (list_type, true), lines.clone(), start);
+        let whole = || {
+            let (number, is_packed) = self.listing.take_whole(platform, (list_type, true), lines.clone(), start)?;
+            if is_packed {
+                _ = self.put_whole(platform, number);
+            }
+            Some(number)
+        };
         // Bounded, where another process notes lines for ever.
         for _ in 0..=lines.len() {
             let has_grown = self.sort(platform, (&lines, start), &type_of);
@@ -360,13 +388,18 @@ impl Bits {
             }
             if !any_grown {
                 match self.listing.take_whole(platform, (list_type, false), lines.clone(), start) {
-                    Some(number) if claim(number) => return Some(number),
-                    Some(number) => self.settle_claimed(platform, number, list_type),
+                    Some((number, is_packed)) if is_packed || claim(number) => return Some(number),
+                    Some((number, _)) => self.settle_claimed(platform, number, list_type),
                     None => none_listed = true,
                 }
             }
         }
         None
+    }
+
+    /// Takes all frames of a line, if they are free without bits.
+    pub(crate) fn unpack<P: Platform>(&self, platform: &P, number: usize) -> bool {
+        self.listing.unpack(platform, number)
     }
 
     /// The first reserved line of a type among some lines. Other CPUs may take from it, where nothing else is left.
@@ -427,12 +460,16 @@ impl Bits {
 
     /// The free frames of a line, possibly stale.
     pub(crate) fn free_frames_racy(&self, number: usize) -> u32 {
+        if self.listing.is_packed_racy(number) {
+            return 1 << self.order.0;
+        }
         self.line(number).map_or(0, |line| line.free_racy())
     }
 
-    /// The bits of a line, by word, possibly stale.
+    /// The free frames of a line, as bits of words, possibly stale.
     pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
-        self.line(number).into_iter().flat_map(|line| line.words_racy())
+        let packed = if self.listing.is_packed_racy(number) { line::ones(self.word_order()) } else { 0 };
+        self.line(number).into_iter().flat_map(|line| line.words_racy()).map(move |word| word | packed)
     }
 
     /// The maximal aligned free blocks of an order in a line, possibly stale.
@@ -452,11 +489,20 @@ impl Bits {
         self.reserve(platform, of, false, (lines, start), |_| MigrateType::Movable).map(Found::line)
     }
 
+    /// Sets the bits of a line that is free without them.
+    #[cfg(test)]
+    fn open<P: Platform>(&self, platform: &P, number: usize) {
+        if self.unpack(platform, number) {
+            self.put_whole(platform, number).expect("it has no bits");
+        }
+    }
+
     /// Whether the frame at a place is free here, possibly stale.
     pub(crate) fn is_free_racy(&self, place: usize) -> bool {
         let bit = place & ((1 << self.word_order().0) - 1);
         let word = self.words.get(place >> self.word_order().0);
         word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
+            || self.listing.is_packed_racy(place >> self.order.0)
     }
 
     /// Sees to the invariants of a line that a thread has left half changed, and is gone. At rest.

@@ -41,6 +41,10 @@ pub(crate) fn collect_line<P: Platform>(view: ZoneView<'_, P>, line: usize) {
             locked.free_by_type(head, order);
         }
     };
+    if bits.unpack(view.platform, line) {
+        length = bits.line_order().pages().0 as usize;
+        frames = length as u64;
+    }
     for at in 0..bits.words_of_line() {
         let mut taken = bits.take_word(view.platform, line, at);
         let word = first + ((at as u32) << bits.word_order().0);

@@ -5,7 +5,7 @@ use crate::page::Tag;
 use crate::platform::Platform;
 use crate::store::batch::Batch;
 use crate::store::bits::bitmap::{Bits, LARGEST_LINE};
-use crate::store::bits::{collect_line, takes_blocks};
+use crate::store::bits::{collect_line, listed_type, takes_blocks};
 use crate::store::buddy::pagewise;
 use crate::sync::fence_in_models;
 use crate::units::{CpuId, Order, PageCount, PfnRange};
@@ -34,17 +34,17 @@ pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRang
     let whole = whole_lines(view, range);
     let frames = |lines: usize| PageCount((lines as u64) << order.0);
     let lines = || view.map.numbering().blocks_of(whole, order).flatten().map(|line| line as usize);
-    let is_ordinary = |line: &usize| view.type_of_line(*line).is_some();
+    let type_of = |line| Some((line, view.type_of_line(line)?));
     lines().for_each(|line| tables.note_one_zone(line));
-    let skipped = lines().take_while(|line| !is_ordinary(line)).count();
-    let count = lines().skip(skipped).take_while(is_ordinary).count();
+    let skipped = lines().take_while(|line| type_of(*line).is_none()).count();
+    let count = lines().skip(skipped).map_while(type_of).count();
     let put = PfnRange::new(whole.start + frames(skipped), frames(count));
     // Before the bits are set: a count that falls below zero would look like a shortage.
     view.count_bits(CpuId(0), put.count().0);
     for line in lines().skip(skipped).take(count) {
         tables.set_clean(line);
         // A pageblock that was isolated meanwhile has no type: `settle_put` returns its frames to the free lists.
-        let freed = bits.free_whole(view.platform, line);
+        let freed = bits.free_whole(view.platform, (line, listed_type(view)(line)));
         settle_put(view, line, freed.is_ok());
     }
     put
@@ -76,7 +76,7 @@ pub(crate) fn put_direct<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: 
 #[inline]
 pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
     let bits = view.free_bits();
-    let Some((_, zone)) = view.blocks.lasting_at(place) else { return false };
+    let Some((list_type, zone)) = view.blocks.lasting_at(place) else { return false };
     if zone != view.id || order > bits.line_order() {
         return false;
     }
@@ -88,7 +88,7 @@ pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     let line = place >> bits.line_order().0;
     let freed = if order == bits.line_order() {
         view.tables.mechanisms.bits.set_clean(line);
-        bits.free_whole(view.platform, line)
+        bits.free_whole(view.platform, (line, list_type))
     } else {
         bits.free(view.platform, place, order)
     };
@@ -170,12 +170,17 @@ fn put_some<P: Platform>(view: ZoneView<'_, P>, bits: &Bits, blocks: &[u32], ord
         if let Some(ahead) = blocks.get(at + AHEAD) {
             bits.prefetch(view.platform, *ahead as usize);
         }
-        let Some((_, zone)) = view.blocks.lasting_at(place) else { break };
+        let Some((list_type, zone)) = view.blocks.lasting_at(place) else { break };
         if zone != view.id || !view.tables.mechanisms.bits.is_clean(line) {
             break;
         }
-        let (count, freed) = if order == bits.line_order() {
-            (1, bits.free_whole(view.platform, line))
+        // As many blocks as a line has, all of one line, are that line.
+        let of_line = 1 << (bits.line_order().0 - order.0);
+        let is_of_line = |block: &u32| *block as usize >> bits.line_order().0 == line;
+        let (count, freed) = if blocks.get(at + of_line - 1).is_some_and(is_of_line)
+            && blocks[at..at + of_line].iter().all(is_of_line)
+        {
+            (of_line, bits.free_whole(view.platform, (line, list_type)))
         } else {
             bits.free_some(view.platform, &blocks[at..], order)
         };

@@ -276,7 +276,7 @@ pub(crate) fn reserve<P: Platform>(
         match found {
             Found::Reserved(_) => leave(view, line, list_type),
             Found::Taken(_) => {
-                _ = bits.free_whole(view.platform, line);
+                _ = bits.free_whole(view.platform, (line, now.unwrap_or(list_type)));
                 if now.is_none() {
                     collect_line(view, line);
                 }
@@ -399,7 +399,7 @@ pub(crate) fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, 
         view.count_bits(cpu, order.pages().0);
         if order == line_order {
             view.tables.mechanisms.bits.set_clean(place >> line_order.0);
-            _ = view.free_bits().free_whole(view.platform, place >> line_order.0);
+            _ = view.free_bits().free_whole(view.platform, (place >> line_order.0, request.migrate_type));
         } else {
             _ = view.free_bits().free(view.platform, place, order);
         }

@@ -75,7 +75,7 @@ pub(super) const fn words(line: Order) -> usize {
 
 /// The bits of a run of that order at the start of a word.
 #[inline(always)]
-const fn ones(order: Order) -> u64 {
+pub(super) const fn ones(order: Order) -> u64 {
     u64::MAX >> (u64::BITS - (1 << order.0))
 }
 

@@ -26,6 +26,9 @@
 //!
 //! All these accesses are sequentially consistent, so one of the two sees the other.
 //!
+//! A whole line that is freed at once is *packed* ([`Listing::pack`]): it gets no bits, and the compare-exchange of its state is what frees its
+//! frames, or takes them.
+//!
 //! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
 //! fail only if memory is exhausted has to look at the bits of all lines in the end.
 //!
@@ -67,6 +70,17 @@ pub(crate) enum Standing {
     Whole,
     /// A CPU has reserved it.
     Reserved,
+}
+
+/// Where a line stands of which bits were set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AfterFree {
+    /// Its list allows its runs, or a CPU has it reserved.
+    Allowed,
+    /// It has a larger run than its list allows, or is on none.
+    Grown,
+    /// All of its frames were free already.
+    Packed,
 }
 
 /// The tables: the states of lines, and the bitmaps of lists.
@@ -264,7 +278,7 @@ impl Listing {
         Self::touch(platform, word, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `move_to`, which changes the state before it sets the hint.
         word.fetch_and(!(1 << (line % BITS)), Ordering::SeqCst);
-        if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.0 {
+        if !is_broken!(HintsNotRestored) && List(state.load(Ordering::SeqCst)).number() == list.number() {
             self.set_hint(platform, list, line);
         }
     }
@@ -329,21 +343,23 @@ impl Listing {
         if to != List::NONE {
             self.set_hint(platform, to, line);
         }
-        if from != List::NONE {
+        if from != List::NONE && from.number() != to.number() {
             self.clear_hint(platform, from, line);
         }
         true
     }
 
-    /// Whether a line that has a run of that order now may stay where it is, for a CPU that has set bits of it: its list allows that, or it is
-    /// reserved. Otherwise it has grown.
+    /// What a CPU that has set bits of a line, which has a run of that order now, finds.
     #[inline(always)]
-    pub(super) fn allows<P: Platform>(&self, platform: &P, line: usize, run: Order) -> bool {
-        self.state(line).is_some_and(|state| {
-            Self::touch(platform, state, Access::Read);
-            // Sequentially consistent: pairs with `move_to`.
-            List(state.load(Ordering::SeqCst)).allows(run)
-        })
+    pub(super) fn after_free<P: Platform>(&self, platform: &P, line: usize, run: Order) -> AfterFree {
+        let Some(state) = self.state(line) else { return AfterFree::Grown };
+        Self::touch(platform, state, Access::Read);
+        // Sequentially consistent: pairs with `move_to`.
+        match List(state.load(Ordering::SeqCst)) {
+            list if !list.allows(run) => AfterFree::Grown,
+            list if self.lists.is_packed(list) => AfterFree::Packed,
+            _ => AfterFree::Allowed,
+        }
     }
 
     /// Sees to it that a line that is not reserved is on a list that its shape allows. A line on no list gets one of the type `list_type`; a
@@ -406,7 +422,7 @@ impl Listing {
             for run in u32::from(order.0)..self.lists.line_order.0.into() {
                 let list = self.lists.partly_free(list_type, steps.trailing_zeros(), run);
                 if self.may_have(list, &lines)
-                    && let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved)
+                    && let Some((line, _)) = self.take_from(platform, list, lines.clone(), start, reserved)
                 {
                     return Some(line);
                 }
@@ -451,16 +467,39 @@ impl Listing {
         (0..self.lists.line_order.0).rev().map(Order).find(has_run)
     }
 
-    /// Takes a whole line off its list. It is on no list then, or on that of the reserved ones if the caller `reserves` it.
+    /// Takes a whole line off its list. It is on no list then, or on that of the reserved ones if the caller `reserves` it. Also whether it was
+    /// packed: its frames are the caller's then.
     pub(super) fn take_whole<P: Platform>(
         &self,
         platform: &P,
         (list_type, reserves): (MigrateType, bool),
         lines: Range<usize>,
         start: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, bool)> {
         let to = if reserves { self.lists.reserved(list_type) } else { List::NONE };
-        self.take_from(platform, self.lists.whole(list_type), lines, start, to)
+        let (line, found) = self.take_from(platform, self.lists.whole(list_type), lines, start, to)?;
+        Some((line, self.lists.is_packed(found)))
+    }
+
+    /// Lists a line as whole without bits. The caller has all of its frames, which are free then; not if this fails, as for a reserved line.
+    #[inline]
+    pub(super) fn pack<P: Platform>(&self, platform: &P, (line, list_type): (usize, MigrateType)) -> bool {
+        let found = self.state(line).map_or(List::NONE, |state| List(state.load(Ordering::Relaxed)));
+        !found.is_reserved()
+            && !self.lists.is_packed(found)
+            && self.move_to(platform, line, found, self.lists.packed(list_type))
+    }
+
+    /// Takes the frames of a line, if it is packed. It is on no list then.
+    pub(super) fn unpack<P: Platform>(&self, platform: &P, line: usize) -> bool {
+        let found = self.state(line).map_or(List::NONE, |state| List(state.load(Ordering::Relaxed)));
+        self.lists.is_packed(found) && self.move_to(platform, line, found, List::NONE)
+    }
+
+    /// Whether all frames of a line are free without bits, possibly stale.
+    #[inline(always)]
+    pub(super) fn is_packed_racy(&self, line: usize) -> bool {
+        self.state(line).is_some_and(|state| self.lists.is_packed(List(state.load(Ordering::Relaxed))))
     }
 
     fn take_from<P: Platform>(
@@ -470,18 +509,22 @@ impl Listing {
         lines: Range<usize>,
         start: usize,
         to: List,
-    ) -> Option<usize> {
-        if lines.len() == 1 {
+    ) -> Option<(usize, List)> {
+        let take = |line| {
             // Sequentially consistent: pairs with `move_to`.
-            let is_listed = self.state(lines.start)?.load(Ordering::SeqCst) == list.0;
-            return (is_listed && self.move_to(platform, lines.start, list, to)).then_some(lines.start);
+            let found = List(self.state(line)?.load(Ordering::SeqCst));
+            let is_listed = found.number() == list.number();
+            (is_listed && self.move_to(platform, line, found, to)).then_some((line, found))
+        };
+        if lines.len() == 1 {
+            return take(lines.start);
         }
         let start = start.clamp(lines.start, lines.end);
         for part in [start..lines.end, lines.start..start] {
             let mut from = part.start;
             while let Some(line) = self.next(platform, 0, list, from, part.end) {
-                if self.move_to(platform, line, list, to) {
-                    return Some(line);
+                if let Some(taken) = take(line) {
+                    return Some(taken);
                 }
                 if is_broken!(FirstHintAlone) {
                     return None;
@@ -558,6 +601,9 @@ impl Listing {
         let list = List(self.state(line)?.load(Ordering::Relaxed));
         if list != List::NONE && !self.lists.has(list) {
             return Some("state of a line");
+        }
+        if self.lists.is_packed(list) && shape.is_some() {
+            return Some("bits of a line that is free without them");
         }
         if self.has_hint(self.lists.grown(), line) {
             return None;

@@ -10,7 +10,8 @@ pub(super) const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// A list; as a word, the state of a line on it.
 ///
-/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type.
+/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type. A whole line
+/// whose frames are free without bits is on the same list with a run that no line has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(pub(super) u32);
 
@@ -88,6 +89,17 @@ impl Lists {
         List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 1, list_type)
     }
 
+    /// The same list; the state of a line whose frames are free without bits.
+    pub(super) fn packed(self, list_type: MigrateType) -> List {
+        List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 2, list_type)
+    }
+
+    /// Whether a state is that of a line whose frames are free without bits.
+    #[inline(always)]
+    pub(super) fn is_packed(self, state: List) -> bool {
+        state.0 >> 16 & 0xff == u32::from(self.line_order.0) + 2
+    }
+
     /// The lines of a type that CPUs have reserved.
     pub(super) fn reserved(self, list_type: MigrateType) -> List {
         List::new(self.first(list_type) + self.partial() + 1, List::RESERVED, list_type)
@@ -125,7 +137,7 @@ impl Lists {
     #[inline(always)]
     pub(super) fn is_as_full(self, list: List, list_type: MigrateType, free: u32) -> bool {
         if free == 1 << self.line_order.0 {
-            return list == self.whole(list_type);
+            return list.number() == self.whole(list_type).number();
         }
         let lists = self.with_run(list_type, Order::ZERO);
         lists.contains(&list.number()) && (list.number() - lists.start) as u32 % STEPS == self.step(free)
@@ -137,7 +149,7 @@ impl Lists {
             let mut partly_free = (0..STEPS).flat_map(|step| {
                 (0..u32::from(self.line_order.0)).map(move |run| self.partly_free(list_type, step, run))
             });
-            [self.whole(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
+            [self.whole(list_type), self.packed(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
         })
     }
 }

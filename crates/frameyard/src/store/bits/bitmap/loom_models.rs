@@ -12,6 +12,7 @@
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
 //! | [`freed_and_listed`], [`two_words_at_once`] | of two changes at once one sees the line as it is then |
 //! | [`listed_and_searched`] | a line that has grown is noted or listed |
+//! | [`packed_and_taken`], [`packed_and_left`] | the state of a packed line says who has its frames |
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
 //! | [`put_back`] | what a failed claim puts back is listed |
@@ -69,10 +70,17 @@ impl Fixture {
         Arc::new(Self { bits, lines, contents: cells(lines << order), reservations: cells(lines), _region: region })
     }
 
-    /// Lines of an order that are whole.
-    fn whole(lines: usize, order: u8) -> Arc<Self> {
+    /// Lines of an order that are free without bits.
+    fn packed(lines: usize, order: u8) -> Arc<Self> {
         let fixture = Self::new(lines, order);
         (0..lines).for_each(|line| fixture.free(line << order, Order(order)));
+        fixture
+    }
+
+    /// Lines of an order all of whose bits are set.
+    fn whole(lines: usize, order: u8) -> Arc<Self> {
+        let fixture = Self::packed(lines, order);
+        (0..lines).for_each(|line| fixture.bits.open(&Plain, line));
         fixture
     }
 
@@ -87,7 +95,7 @@ impl Fixture {
     fn free(&self, place: usize, order: Order) {
         self.write(place, order);
         let freed = if order == self.bits.order {
-            self.bits.free_whole(&Plain, place >> order.0)
+            self.bits.free_whole(&Plain, (place >> order.0, MOVABLE))
         } else {
             self.bits.free(&Plain, place, order)
         };
@@ -270,6 +278,7 @@ fn freed_and_listed() {
 fn listed_and_searched<const ORDER: u8>() {
     let fixture = Fixture::new(1, 2);
     fixture.free(0, Order(ORDER));
+    fixture.bits.open(&Plain, 0);
     let thread = start(&fixture, |fixture| {
         fixture.bits.sort(&Plain, (&(0..1), 0), |_| MOVABLE);
         Held::new()
@@ -351,6 +360,40 @@ fn left_and_taken_whole() {
     let mut held = fixture.take_word(line, 1);
     fixture.leave(line);
     held.extend(joined([thread]));
+    fixture.finish(held);
+}
+
+/// One takes a packed line whole while another reserves it.
+fn packed_and_taken() {
+    let fixture = Fixture::packed(1, 2);
+    let thread = start(&fixture, |fixture| {
+        let Some(line) = fixture.reserve(1) else { return Held::new() };
+        let held = fixture.claim(line, 1);
+        fixture.leave(line);
+        held
+    });
+    let mut held = fixture.take_whole();
+    held.extend(joined([thread]));
+    assert!(!held.is_empty(), "one of them gets what it wants");
+    fixture.finish(held);
+}
+
+/// A line is freed whole while a search that has found it on a list reserves it and leaves it.
+fn packed_and_left() {
+    let fixture = Fixture::new(1, 2);
+    listed(&fixture, 0);
+    let mut held = fixture.claim(0, 0);
+    let thread = start(&fixture, |fixture| {
+        fixture.free(0, Order(2));
+        Held::new()
+    });
+    if let Some(line) = fixture.reserve(0) {
+        held = fixture.claim(line, 0);
+        fixture.leave(line);
+    } else {
+        held.clear();
+    }
+    joined([thread]);
     fixture.finish(held);
 }
 
@@ -509,6 +552,21 @@ fn a_reserved_line_that_is_taken_whole_has_one_owner() {
     explore(left_and_taken_whole);
     weakened(Weakness::WholeNotChecked, || assert_fails(left_and_taken_whole, &DAMAGES));
     weakened(Weakness::PutBackUnlisted, || assert_fails(left_and_taken_whole, &MISSED));
+}
+
+#[test]
+fn a_packed_line_has_one_owner() {
+    explore(packed_and_taken);
+    weakened(Weakness::SplitCompareExchange, || assert_fails(packed_and_taken, &DAMAGES));
+}
+
+#[test]
+fn a_line_that_is_packed_is_found() {
+    explore(packed_and_left);
+    weakened(Weakness::SplitCompareExchange, || assert_fails(packed_and_left, &DAMAGES));
+    for broken in [Weakness::ListedUnfenced, Weakness::FreedUnfenced] {
+        weakened(broken, || assert_fails(packed_and_left, &MISSED));
+    }
 }
 
 #[test]

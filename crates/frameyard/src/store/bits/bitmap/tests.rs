@@ -48,7 +48,7 @@ impl Fixture {
     /// With all frames free.
     fn free(pageblocks: usize, order: u8) -> Self {
         let fixture = Self::empty(pageblocks, order);
-        (0..fixture.lines).for_each(|line| fixture.bits.free_whole(&Plain, line).expect("it was not free"));
+        (0..fixture.lines).for_each(|line| fixture.bits.free_whole(&Plain, (line, MOVABLE)).expect("it was not free"));
         fixture
     }
 
@@ -66,6 +66,18 @@ impl Fixture {
             let place = (number << self.bits.order.0) + offset;
             self.bits.free(&Plain, place, Order(0)).expect("the frame was not free");
         }
+    }
+
+    /// Takes a block of a line, reserved or not.
+    fn claim(&self, line: usize, order: Order) -> Option<usize> {
+        self.bits.open(&Plain, line);
+        self.bits.claim(&Plain, line, order)
+    }
+
+    /// Takes a word of a line, reserved or not.
+    fn take_word(&self, line: usize, at: usize) -> u64 {
+        self.bits.open(&Plain, line);
+        self.bits.take_word(&Plain, line, at)
     }
 
     fn reserve(&self, order: u8) -> Option<usize> {

@@ -65,7 +65,7 @@ fn each_order_can_be_claimed_until_nothing_is_left() {
     for line_order in 1..=9 {
         for order in 0..line_order {
             let fixture = Fixture::free(1, line_order);
-            let mut places: Vec<_> = core::iter::from_fn(|| fixture.bits.claim(&Plain, 0, Order(order))).collect();
+            let mut places: Vec<_> = core::iter::from_fn(|| fixture.claim(0, Order(order))).collect();
             places.sort_unstable();
             let all: Vec<_> = (0..fixture.frames()).step_by(1 << order).collect();
             assert_eq!(places, all, "order {order} of a line of order {line_order}");
@@ -81,24 +81,24 @@ fn each_order_can_be_claimed_until_nothing_is_left() {
 fn blocks_of_several_words_need_aligned_words_that_are_full() {
     let fixture = Fixture::empty(1, 9);
     fixture.free_at(0, 64..192);
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(7)), None, "words 1 and 2 are no aligned pair");
+    assert_eq!(fixture.claim(0, Order(7)), None, "words 1 and 2 are no aligned pair");
     fixture.free_at(0, 0..64);
     fixture.free_at(0, 193..512);
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(8)), Some(256));
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(8)), None);
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(7)), Some(0));
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(7)), None);
+    assert_eq!(fixture.claim(0, Order(8)), Some(256));
+    assert_eq!(fixture.claim(0, Order(8)), None);
+    assert_eq!(fixture.claim(0, Order(7)), Some(0));
+    assert_eq!(fixture.claim(0, Order(7)), None);
     fixture.assert_sound();
 }
 
 #[test]
 fn words_are_taken_with_all_of_their_frames() {
     let fixture = Fixture::free(1, 9);
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(0)), Some(0));
-    assert_eq!(fixture.bits.take_word(&Plain, 0, 0), u64::MAX << 1);
-    assert_eq!(fixture.bits.take_word(&Plain, 0, 0), 0);
-    assert_eq!(fixture.bits.take_word(&Plain, 0, 8), 0, "there is no such word");
-    assert_eq!(fixture.bits.take_word(&Plain, 1, 0), 0, "there is no such line");
+    assert_eq!(fixture.claim(0, Order(0)), Some(0));
+    assert_eq!(fixture.take_word(0, 0), u64::MAX << 1);
+    assert_eq!(fixture.take_word(0, 0), 0);
+    assert_eq!(fixture.take_word(0, 8), 0, "there is no such word");
+    assert_eq!(fixture.take_word(1, 0), 0, "there is no such line");
     fixture.free_at(0, 0..64);
     fixture.assert_all_free();
 }
@@ -109,7 +109,7 @@ fn frames_that_were_free_are_free_once() {
         let fixture = Fixture::free(1, line_order);
         assert_eq!(fixture.bits.free(&Plain, 0, Order(order)), Err(AlreadyFree));
         assert_eq!(fixture.bits.free_some(&Plain, &[0, 1], Order(0)), (2, Err(AlreadyFree)));
-        assert_eq!(fixture.bits.free_whole(&Plain, 0), Err(AlreadyFree));
+        assert_eq!(fixture.bits.free_whole(&Plain, (0, MOVABLE)), Err(AlreadyFree));
         fixture.assert_all_free();
     }
 }
@@ -120,7 +120,7 @@ fn a_block_that_was_free_in_part_is_listed_with_the_rest() {
         let fixture = Fixture::empty(1, 9);
         fixture.free_at(0, free_first..free_first + 64);
         let line = fixture.reserve(6).unwrap();
-        assert_eq!(fixture.bits.take_word(&Plain, line, free_first / 64), u64::MAX);
+        assert_eq!(fixture.take_word(line, free_first / 64), u64::MAX);
         fixture.leave(line);
         // The line is on no list now. Its other word is free, and its first or second is freed twice.
         assert!(fixture.line(0).put_some(&Plain, &[free_first as u32], Order(6)).0.is_new);
@@ -135,7 +135,7 @@ fn bits_beyond_a_small_line_are_no_frames() {
     fixture.bits.words[0].store(0xffff_ffff_ffff_0000, crate::sync::Ordering::Relaxed);
     assert_eq!(fixture.line(0).shape(&Plain), None);
     assert!((0..4).all(|order| fixture.line(0).claim(&Plain, Order(order)) == Claimed::Nothing));
-    assert_eq!(fixture.bits.take_word(&Plain, 0, 0), 0);
+    assert_eq!(fixture.take_word(0, 0), 0);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn places_outside_the_yard_are_refused() {
         assert!(fixture.bits.free(&Plain, place, Order(0)).is_err());
         assert!(!fixture.bits.is_free_racy(place));
     }
-    assert!(fixture.bits.free_whole(&Plain, 2).is_err());
-    assert_eq!(fixture.bits.claim(&Plain, 2, Order(0)), None);
+    assert!(fixture.bits.free_whole(&Plain, (2, MOVABLE)).is_err());
+    assert_eq!(fixture.claim(2, Order(0)), None);
     fixture.leave(2);
     fixture.assert_all_free();
 }

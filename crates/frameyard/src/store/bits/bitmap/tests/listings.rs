@@ -113,7 +113,7 @@ fn ranges_may_begin_and_end_in_the_middle_of_words() {
         found.sort_unstable();
         assert_eq!(found, range.clone().collect::<Vec<_>>());
         for line in found {
-            fixture.bits.free_whole(&Plain, line).unwrap();
+            fixture.bits.free_whole(&Plain, (line, MOVABLE)).unwrap();
         }
     }
     fixture.assert_all_free();
@@ -124,7 +124,7 @@ fn types_have_lists_of_their_own() {
     let fixture = Fixture::empty(3, 9);
     let types = [MigrateType::Unmovable, MOVABLE, MigrateType::Reclaimable];
     for (line, list_type) in types.into_iter().enumerate() {
-        fixture.bits.free_whole(&Plain, line).unwrap();
+        fixture.bits.free_whole(&Plain, (line, list_type)).unwrap();
         assert_eq!(fixture.bits.standing_racy(&Plain, line), Standing::Whole, "{list_type}");
     }
     for (line, list_type) in types.into_iter().enumerate() {
@@ -162,14 +162,14 @@ fn a_listed_line_keeps_its_type() {
 fn frames_freed_into_a_reserved_line_are_listed_when_it_is_left() {
     let fixture = Fixture::free(1, 9);
     let line = fixture.reserve(0).unwrap();
-    let words: Vec<_> = (0..8).map(|at| fixture.bits.take_word(&Plain, line, at)).collect();
+    let words: Vec<_> = (0..8).map(|at| fixture.take_word(line, at)).collect();
     assert_eq!(words, [u64::MAX; 8]);
     fixture.free_at(0, [5]);
     assert_eq!(fixture.reserve(0), None);
     fixture.leave(line);
     fixture.assert_sound();
     assert_eq!(fixture.reserve(0), Some(0));
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(0)), Some(5));
+    assert_eq!(fixture.claim(0, Order(0)), Some(5));
     fixture.leave(0);
     fixture.assert_sound();
     fixture.free_at(0, 0..512);
@@ -188,9 +188,11 @@ fn a_line_that_is_left_twice_is_left_once() {
 #[test]
 fn lines_listed_as_whole_that_are_not_are_listed_anew() {
     let fixture = Fixture::free(200, 9);
+    let all: Vec<_> = core::iter::from_fn(|| fixture.reserve(0)).collect();
+    all.into_iter().for_each(|line| fixture.leave(line));
     // Another CPU takes from lines without reserving them.
     for line in 0..199 {
-        assert!(fixture.bits.claim(&Plain, line, Order(0)).is_some());
+        assert!(fixture.claim(line, Order(0)).is_some());
     }
     assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, (0..200, 0), |_| MOVABLE), Some(199));
     assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, (0..200, 0), |_| MOVABLE), None);

@@ -77,14 +77,14 @@ impl Model {
             Action::Claim(line, order) => {
                 let (line, order) = (line % lines, Order(order % line_order.0));
                 let has_run = largest_run_of(self.frames_of(line)).is_some_and(|run| run >= order);
-                let claimed = bits.claim(&Plain, line, order);
+                let claimed = self.fixture.claim(line, order);
                 assert_eq!(claimed.is_some(), has_run);
                 claimed.into_iter().for_each(|place| self.take(place, order));
             }
             Action::TakeWord(line, at) => {
                 let (line, at) = (line % lines, at % bits.words_of_line());
                 let first = (line << line_order.0) + (at << bits.word_order().0);
-                let taken = bits.take_word(&Plain, line, at);
+                let taken = self.fixture.take_word(line, at);
                 (0..64).filter(|bit| taken >> bit & 1 == 1).for_each(|bit| self.take(first + bit, Order(0)));
                 assert!(self.free[first..first + (1 << bits.word_order().0)].iter().all(|frame| !frame));
             }
@@ -94,7 +94,7 @@ impl Model {
                 if order < line_order {
                     bits.free(&Plain, place, order).unwrap();
                 } else {
-                    bits.free_whole(&Plain, place >> order.0).unwrap();
+                    bits.free_whole(&Plain, (place >> order.0, MOVABLE)).unwrap();
                 }
             }
             Action::FreeSome(which, wanted) if !self.held.is_empty() => {
@@ -153,7 +153,11 @@ impl Model {
     fn check(&self) {
         self.fixture.assert_sound();
         for line in 0..self.fixture.lines {
-            assert_eq!(self.fixture.line(line).shape(&Plain), shape_of(self.frames_of(line)));
+            let (frames, bits) = (self.frames_of(line), self.fixture.bits);
+            assert_eq!(bits.free_frames_racy(line) as usize, frames.iter().filter(|frame| **frame).count());
+            if !bits.listing.is_packed_racy(line) {
+                assert_eq!(self.fixture.line(line).shape(&Plain), shape_of(frames));
+            }
         }
         let mut reserved = Vec::new();
         let bits = self.fixture.bits;

@@ -47,7 +47,7 @@ impl Thread<'_> {
         let freed = if order < bits.order {
             bits.free(&Plain, place, order)
         } else {
-            bits.free_whole(&Plain, place >> order.0)
+            bits.free_whole(&Plain, (place >> order.0, MOVABLE))
         };
         freed.expect("the block was not free");
     }
@@ -158,7 +158,7 @@ fn stress((pageblocks, order): (usize, u8), calls: usize, rounds: usize) {
             }
         });
         shared.fixture.assert_all_free();
-        (0..shared.fixture.lines).for_each(|line| shared.fixture.bits.free_whole(&Plain, line).unwrap());
+        (0..shared.fixture.lines).for_each(|line| shared.fixture.bits.free_whole(&Plain, (line, MOVABLE)).unwrap());
     }
     let [thefts, failures] = [&shared.thefts, &shared.failures].map(|count| count.load(Ordering::Relaxed));
     std::println!("order {order}, {pageblocks} pageblocks: {calls} calls, {thefts} thefts, {failures} requests failed");

@@ -10,7 +10,6 @@ use crate::placement::fallback::fallbacks;
 use crate::platform::Platform;
 use crate::store::RefillRequest;
 use crate::store::batch::Batch;
-use crate::store::bits::bitmap::Found;
 use crate::store::bits::taking::{
     Choice, Search, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines,
 };
@@ -136,19 +135,19 @@ fn fetch_whole<P: Platform, R: Rule>(
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let BlockRequest { order, migrate_type, .. } = refill.blocks;
-    let mut batch = Batch::new();
+    let (of, mut batch) = ((refill.cpu, order, migrate_type), Batch::new());
     let spares_clean = spares_clean(view, migrate_type);
     if order == view.free_bits().line_order() {
         let first = R::first(view, migrate_type);
-        take_lines(view, &refill, (first, &mut batch));
+        take_lines(view, of, refill.wanted, (first, &mut batch));
         if batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
-            take_lines(view, &refill, (first, &mut batch));
+            take_lines(view, of, refill.wanted, (first, &mut batch));
         }
         let rest = first.rest();
         if batch.is_empty()
             && let Some(rest) = rest
         {
-            take_lines(view, &refill, (rest, &mut batch));
+            take_lines(view, of, refill.wanted, (rest, &mut batch));
         }
         if batch.is_empty() && !view.zone.has_block_of_type_racy(order, migrate_type) {
             if spares_clean {
@@ -192,7 +191,7 @@ pub(crate) fn give_to_free_lists<P: Platform>(
     }
     for of in iter::once(wanted).chain(fallbacks(wanted)) {
         let search = Search { cpu, order, list_type: of, left: None };
-        let reserved = reserve(view, search, (Among::All, false)).map(Found::line);
+        let reserved = reserve(view, search, (Among::All, false));
         if let Some(line) = reserved {
             leave(view, line, of);
         }
@@ -221,9 +220,9 @@ impl<P: Platform, R: Rule> Taking<'_, P, R> {
     fn take_of_movable(&mut self, list_type: MigrateType, among: Among) {
         let view = self.view;
         let search = Search { cpu: self.cpu, order: self.order, list_type: MigrateType::Movable, left: None };
-        let Some(found) = reserve(view, search, (among, false)) else { return };
-        let now = taint(view, found.line(), list_type);
-        leave(view, found.line(), now);
+        let Some(line) = reserve(view, search, (among, false)) else { return };
+        let now = taint(view, line, list_type);
+        leave(view, line, now);
         self.take_listed(list_type);
     }
 
@@ -262,8 +261,7 @@ fn take_line_of_others<P: Platform>(
     (among, batch): (impl Choice, &mut Batch),
 ) {
     if let Some(line) = take_whole_of_others(view, refill.cpu, refill.blocks.migrate_type, among) {
-        push_line(view, line, batch);
-        view.count_bits(refill.cpu, view.free_bits().line_order().pages().0.wrapping_neg());
+        push_line(view, refill.cpu, line, batch);
     }
 }
 
@@ -279,7 +277,6 @@ fn take_reserved_line<P: Platform>(view: ZoneView<'_, P>, refill: &RefillRequest
         if of != wanted {
             convert(view, line, wanted, |locked| locked.note_converted(wanted, of));
         }
-        push_line(view, line, batch);
-        view.count_bits(refill.cpu, view.free_bits().line_order().pages().0.wrapping_neg());
+        push_line(view, refill.cpu, line, batch);
     }
 }

@@ -23,7 +23,7 @@
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
 //! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
 //! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
-//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, which are never reserved |
+//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, several at once, which are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, note it |
@@ -80,22 +80,6 @@ pub(crate) type BitsSpans = (TableSpan, ListingSpans);
 /// A frame that was freed was free already. It is free once now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AlreadyFree;
-
-/// A line for a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
-    /// The caller has it reserved.
-    Reserved(usize),
-    /// The caller has all of its frames.
-    Taken(usize),
-}
-
-impl Found {
-    pub(crate) fn line(self) -> usize {
-        let (Self::Reserved(line) | Self::Taken(line)) = self;
-        line
-    }
-}
 
 /// The order of the lines of a yard whose pageblocks have this order.
 pub(crate) const fn line_order(pageblock_order: Order) -> Order {
@@ -314,40 +298,43 @@ impl Bits {
         }
     }
 
-    /// Finds the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. It is reserved;
-    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`. `type_of` says the types of lines that are
-    /// listed anew.
+    /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around; a whole one
+    /// comes last. `type_of` says the types of lines that are listed anew.
     pub(crate) fn reserve<P: Platform>(
         &self,
         platform: &P,
         (list_type, order): (MigrateType, Order),
-        takes_whole: bool,
         (lines, start): (Range<usize>, usize),
         type_of: impl Fn(usize) -> MigrateType,
-    ) -> Option<Found> {
-        let find = || self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
-        if takes_whole {
-            let among = (lines.clone(), start);
-            let whole = || self.take_whole(platform, list_type, among, type_of).map(Found::Taken);
-            // The search for a whole line may have listed one with such a run.
-            return find().map(Found::Reserved).or_else(whole).or_else(|| find().map(Found::Reserved));
-        }
-        let whole = || {
-            let (number, is_packed) = self.listing.take_whole(platform, (list_type, true), lines.clone(), start)?;
-            if is_packed {
-                _ = self.put_whole(platform, number);
-            }
-            Some(number)
-        };
+    ) -> Option<usize> {
         // Bounded, where another process notes lines for ever.
         for _ in 0..=lines.len() {
             let has_grown = self.sort(platform, (&lines, start), &type_of);
-            let found = find().or_else(whole);
+            let found = self.reserve_partly_free(platform, (list_type, order), (lines.clone(), start)).or_else(|| {
+                let whole = self.listing.take_whole(platform, (list_type, true), lines.clone(), start);
+                whole.map(|(number, is_packed)| {
+                    if is_packed {
+                        _ = self.put_whole(platform, number);
+                    }
+                    number
+                })
+            });
             if found.is_some() || !has_grown {
-                return found.map(Found::Reserved);
+                return found;
             }
         }
         None
+    }
+
+    /// As [`reserve`](Self::reserve), for a caller that would rather have whole lines: these are left out, and lines that have grown are not looked
+    /// at.
+    pub(crate) fn reserve_partly_free<P: Platform>(
+        &self,
+        platform: &P,
+        of: (MigrateType, Order),
+        (lines, start): (Range<usize>, usize),
+    ) -> Option<usize> {
+        self.listing.reserve_partly_free(platform, of, lines, start)
     }
 
     /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
@@ -395,6 +382,21 @@ impl Bits {
             }
         }
         None
+    }
+
+    /// Takes up to `most` whole lines of a type, with all of their frames, and gives their numbers to `take`. Fewer than there are, perhaps, but
+    /// one if there is any.
+    pub(crate) fn take_several_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        (lines, start): (Range<usize>, usize),
+        type_of: impl Fn(usize) -> MigrateType,
+        (most, mut take): (usize, impl FnMut(usize)),
+    ) {
+        if !self.listing.take_packed(platform, list_type, (&lines, start), (most, &mut take)) {
+            self.take_whole(platform, list_type, (lines, start), type_of).into_iter().for_each(take);
+        }
     }
 
     /// Takes all frames of a line, if they are free without bits.
@@ -486,7 +488,7 @@ impl Bits {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.reserve(platform, of, false, (lines, start), |_| MigrateType::Movable).map(Found::line)
+        self.reserve(platform, of, (lines, start), |_| MigrateType::Movable)
     }
 
     /// Sets the bits of a line that is free without them.

@@ -3,10 +3,9 @@
 
 use crate::page::Tag;
 use crate::platform::{Access, Platform};
-use crate::store::RefillRequest;
 use crate::store::batch::{BATCH, Batch};
-use crate::store::bits::bitmap::{Bits, Found, LARGEST_LINE, Slot};
-use crate::store::bits::{State, collect_line, listed_type, slot, take_whole};
+use crate::store::bits::bitmap::{Bits, LARGEST_LINE, Slot};
+use crate::store::bits::{State, collect_line, listed_type, slot};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::fixed_vec::FixedVec;
@@ -106,14 +105,6 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
         self.settle_taken(line, before)
     }
 
-    /// Takes all blocks of a line whose frames are the caller's. Whether the caller has enough.
-    fn take_all(&mut self, line: usize) -> bool {
-        let (before, line_order) = (self.batch.len(), self.view.free_bits().line_order());
-        let first = (line << line_order.0) as u32;
-        (0..1 << (line_order.0 - self.order.0)).for_each(|at: u32| self.batch.push(first + (at << self.order.0)));
-        self.settle_taken(line, before)
-    }
-
     /// Counts what was taken of a line, behind the first blocks of the batch. Whether the caller has enough.
     #[inline(always)]
     fn settle_taken(&mut self, line: usize, before: usize) -> bool {
@@ -153,14 +144,32 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
         line.is_some_and(|line| self.take_from(line))
     }
 
-    /// Reserves further lines, up to that many, and takes blocks of these.
+    /// Takes whole lines, as many as the batch has room for.
+    fn take_lines(&mut self, list_type: MigrateType) {
+        take_lines(self.view, (self.cpu, self.order, list_type), self.wanted, (self.among, &mut *self.batch));
+    }
+
+    /// Reserves further lines, up to that many, and takes blocks of these. Takes whole lines for a batch of that size, unless fuller ones fit.
     pub(crate) fn take_further(&mut self, list_type: MigrateType, most: u32) {
         let (view, of) = (self.view, (self.order, list_type));
         let Some(slot) = self.slot(list_type) else { return };
         for _ in 0..most {
-            let has_enough = match change_line(view, (self.cpu, slot), of, (self.among, self.wants_a_line())) {
+            let wants_a_line = self.wants_a_line();
+            let mut change = change_line(view, (self.cpu, slot), of, (self.among, wants_a_line));
+            if change.is_none() && wants_a_line {
+                let before = self.batch.len();
+                self.take_lines(list_type);
+                if self.has_enough() {
+                    return;
+                }
+                if self.batch.len() > before {
+                    continue;
+                }
+                // The search for whole lines may have listed others.
+                change = change_line(view, (self.cpu, slot), of, (self.among, false));
+            }
+            let has_enough = match change {
                 None => return,
-                Some(Change::Taken(line)) => self.take_all(line),
                 Some(Change::Kept) => self.take_own(list_type),
                 Some(Change::Once(line)) => {
                     let has_enough = self.take_from(line);
@@ -201,18 +210,16 @@ enum Change {
     Kept,
     /// The CPUs keep as many lines as they may, or the zone is near its watermarks: the caller leaves this one after use.
     Once(usize),
-    /// The caller has all frames of this one, which is not reserved.
-    Taken(usize),
 }
 
-/// Leaves the line of a CPU's slot and reserves another one of that type that has a block of that order. If `takes_whole`, a whole one is taken.
+/// Leaves the line of a CPU's slot and reserves another one of that type that has a block of that order; not a whole one if the caller wants those.
 ///
 /// Needs no lock: see [`Slot`].
 fn change_line<P: Platform>(
     view: ZoneView<'_, P>,
     (cpu, slot): (CpuId, &Slot),
     (order, list_type): (Order, MigrateType),
-    (among, takes_whole): (impl Choice, bool),
+    (among, wants_whole): (impl Choice, bool),
 ) -> Option<Change> {
     let State { reserved, .. } = view.bits_of_zone()?;
     view.touch_bits(slot, Access::ReadModifyWrite);
@@ -220,14 +227,11 @@ fn change_line<P: Platform>(
     if let Some(line) = last {
         leave(view, line, list_type);
     }
-    let line = match reserve(view, Search { cpu, order, list_type, left: last }, (among, takes_whole)) {
-        Some(Found::Reserved(line)) => line,
-        other => {
-            if last.is_some() {
-                reserved.fetch_sub(1, Ordering::Relaxed);
-            }
-            return other.map(|found| Change::Taken(found.line()));
+    let Some(line) = reserve(view, Search { cpu, order, list_type, left: last }, (among, wants_whole)) else {
+        if last.is_some() {
+            reserved.fetch_sub(1, Ordering::Relaxed);
         }
+        return None;
     };
     // The count changes only when a slot becomes empty or filled: all CPUs read it.
     let has_room = last.is_some() || (reserved.load(Ordering::Relaxed) as usize) < view.count_lines() / 8;
@@ -253,35 +257,29 @@ pub(crate) fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
     lines.start + ((lines.len() as u64 * u64::from(cpu.0.wrapping_mul(0x9e37_79b9))) >> 32) as usize
 }
 
-/// Reserves a line of a type with a block of that order among some, or takes a whole one if `takes_whole`.
+/// Reserves a line of a type with a block of that order among some; not a whole one if the caller wants those.
 pub(crate) fn reserve<P: Platform>(
     view: ZoneView<'_, P>,
     search: Search,
-    (among, takes_whole): (impl Choice, bool),
-) -> Option<Found> {
+    (among, wants_whole): (impl Choice, bool),
+) -> Option<usize> {
     let (bits, Search { order, list_type, .. }) = (view.free_bits(), search);
-    // A refill that takes whole lines looks where such lines are.
-    let place = Search { order: if takes_whole { bits.line_order() } else { order }, ..search };
+    // A refill that wants whole lines looks where such are.
+    let place = Search { order: if wants_whole { bits.line_order() } else { order }, ..search };
     for _ in 0..MOST_LINES {
-        let found = among.lines(view, place).find_map(|lines| {
-            let start = start_of(search.cpu, &lines);
-            bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start), listed_type(view))
-        })?;
-        let line = found.line();
-        let now = view.type_of_line(line);
-        if now == Some(list_type) {
-            view.end_emptying(line);
-            return Some(found);
-        }
-        match found {
-            Found::Reserved(_) => leave(view, line, list_type),
-            Found::Taken(_) => {
-                _ = bits.free_whole(view.platform, (line, now.unwrap_or(list_type)));
-                if now.is_none() {
-                    collect_line(view, line);
-                }
+        let line = among.lines(view, place).find_map(|lines| {
+            let among = (lines.clone(), start_of(search.cpu, &lines));
+            if wants_whole {
+                bits.reserve_partly_free(view.platform, (list_type, order), among)
+            } else {
+                bits.reserve(view.platform, (list_type, order), among, listed_type(view))
             }
+        })?;
+        if view.type_of_line(line) == Some(list_type) {
+            view.end_emptying(line);
+            return Some(line);
         }
+        leave(view, line, list_type);
     }
     None
 }
@@ -328,39 +326,65 @@ pub(crate) fn has_plenty_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
     view.bits_pages_racy() >= view.kept() + PageCount(view.most_off() + reserved)
 }
 
-/// Takes whole lines of the type that a refill wants, up to the number that it wants.
+/// Takes whole lines of a type, as blocks of an order, until a batch has what is `wanted` or less than a line is missing.
 pub(crate) fn take_lines<P: Platform>(
     view: ZoneView<'_, P>,
-    refill: &RefillRequest,
+    (cpu, order, list_type): (CpuId, Order, MigrateType),
+    wanted: usize,
     (among, batch): (impl Choice, &mut Batch),
 ) {
-    let BlockRequest { order, migrate_type, .. } = refill.blocks;
-    let (mut taken, most) = (0, refill.wanted.min(BATCH));
-    let mut runs = among.lines(view, Search { cpu: refill.cpu, order, list_type: migrate_type, left: None });
-    while batch.len() < most
+    let (bits, mut taken) = (view.free_bits(), 0);
+    let line_order = bits.line_order();
+    let mut runs = among.lines(view, Search { cpu, order: line_order, list_type, left: None });
+    let room = |batch: &Batch| wanted.min(BATCH).saturating_sub(batch.len()) >> (line_order.0 - order.0);
+    while room(batch) > 0
         && let Some(lines) = runs.next()
     {
-        let mut start = start_of(refill.cpu, &lines);
-        while batch.len() < most
-            && let Some(line) = take_whole(view, migrate_type, (lines.clone(), start))
+        let mut next = Some(start_of(cpu, &lines));
+        while room(batch) > 0
+            && let Some(start) = next.take()
         {
-            (start, taken) = (line + 1, taken + order.pages().0);
-            push_line(view, line, batch);
+            let most = room(batch);
+            let take = |line: usize| {
+                (next, taken) = (Some(line + 1), taken + line_order.pages().0);
+                match view.type_of_line(line) {
+                    Some(now) if now == list_type => {
+                        view.end_emptying(line);
+                        let heads = 0..1 << (line_order.0 - order.0);
+                        heads.for_each(|at: usize| batch.push(((line << line_order.0) + (at << order.0)) as u32));
+                    }
+                    Some(now) => {
+                        taken -= line_order.pages().0;
+                        _ = bits.free_whole(view.platform, (line, now));
+                    }
+                    None => give_line_away(view, line),
+                }
+            };
+            bits.take_several_whole(view.platform, list_type, (lines.clone(), start), listed_type(view), (most, take));
         }
     }
     if taken > 0 {
-        view.count_bits(refill.cpu, taken.wrapping_neg());
+        view.count_bits(cpu, taken.wrapping_neg());
     }
 }
 
-/// Adds a line that the caller has taken to a batch. If it was isolated meanwhile, it goes to the free lists, where the isolation looks for it.
-pub(crate) fn push_line<P: Platform>(view: ZoneView<'_, P>, line: usize, batch: &mut Batch) {
+/// Gives the zone a line that the caller has taken, and that was isolated meanwhile: the isolation looks for it on the free lists.
+#[cold]
+fn give_line_away<P: Platform>(view: ZoneView<'_, P>, line: usize) {
     let order = view.free_bits().line_order();
-    let head = view.map.checked((line << order.0) as u32);
+    if let Ok(mut locked) = view.lock() {
+        locked.free_by_type(view.map.checked((line << order.0) as u32), order);
+    }
+}
+
+/// Adds a line that the caller has taken to a batch, unless it was isolated meanwhile. Its frames are no longer bits either way.
+pub(crate) fn push_line<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, line: usize, batch: &mut Batch) {
+    let order = view.free_bits().line_order();
+    view.count_bits(cpu, order.pages().0.wrapping_neg());
     if view.type_of_line(line).is_some() {
-        batch.push(head.index());
-    } else if let Ok(mut locked) = view.lock() {
-        locked.free_by_type(head, order);
+        batch.push((line << order.0) as u32);
+    } else {
+        give_line_away(view, line);
     }
 }
 

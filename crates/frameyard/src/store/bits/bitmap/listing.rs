@@ -481,6 +481,49 @@ impl Listing {
         Some((line, self.lists.is_packed(found)))
     }
 
+    /// Takes up to `most` packed lines of a type whose hints lie in one word. Whether there were any.
+    pub(super) fn take_packed<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        (lines, start): (&Range<usize>, usize),
+        (most, mut take): (usize, impl FnMut(usize)),
+    ) -> bool {
+        let packed = self.lists.packed(list_type);
+        let start = start.clamp(lines.start, lines.end);
+        for part in [start..lines.end, lines.start..start] {
+            let Some(first) = self.next(platform, 0, packed, part.start, part.end) else { continue };
+            let Some(word) = self.word(0, packed, first / BITS) else { continue };
+            let (base, end) = (first / BITS * BITS, part.end.min(first / BITS * BITS + BITS));
+            let (mut line, mut taken, mut count) = (first, 0, 0);
+            // Sequentially consistent: pairs with `set_bits`.
+            let hints = word.load(Ordering::SeqCst);
+            while line < end && count < most {
+                let bit = 1 << (line - base);
+                if hints & bit != 0
+                    && let Some(state) = self.state(line)
+                {
+                    Self::touch(platform, state, Access::ReadModifyWrite);
+                    // Sequentially consistent: as in `move_to`.
+                    let moved = state.compare_exchange(packed.0, List::NONE.0, Ordering::SeqCst, Ordering::Relaxed);
+                    if moved.is_ok() {
+                        (taken, count) = (taken | bit, count + 1);
+                        take(line);
+                    }
+                }
+                line += 1;
+            }
+            if taken != 0 {
+                Self::touch(platform, word, Access::ReadModifyWrite);
+                // No hint has to be set again: these lines have no free frame until the caller has them. Sequentially consistent: as in
+                // `clear_hint`.
+                word.fetch_and(!taken, Ordering::SeqCst);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Lists a line as whole without bits. The caller has all of its frames, which are free then; not if this fails, as for a reserved line.
     #[inline]
     pub(super) fn pack<P: Platform>(&self, platform: &P, (line, list_type): (usize, MigrateType)) -> bool {

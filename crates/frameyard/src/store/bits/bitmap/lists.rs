@@ -149,7 +149,8 @@ impl Lists {
             let mut partly_free = (0..STEPS).flat_map(|step| {
                 (0..u32::from(self.line_order.0)).map(move |run| self.partly_free(list_type, step, run))
             });
-            [self.whole(list_type), self.packed(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
+            [self.whole(list_type), self.packed(list_type), self.reserved(list_type)].contains(&list)
+                || partly_free.any(|other| other == list)
         })
     }
 }

@@ -128,8 +128,8 @@ fn types_have_lists_of_their_own() {
         assert_eq!(fixture.bits.standing_racy(&Plain, line), Standing::Whole, "{list_type}");
     }
     for (line, list_type) in types.into_iter().enumerate() {
-        let reserve = || fixture.bits.reserve(&Plain, (list_type, Order(0)), false, (0..3, 0), |line| types[line]);
-        assert_eq!(reserve(), Some(Found::Reserved(line)));
+        let reserve = || fixture.bits.reserve(&Plain, (list_type, Order(0)), (0..3, 0), |line| types[line]);
+        assert_eq!(reserve(), Some(line));
         assert_eq!(reserve(), None);
         assert_eq!(fixture.bits.next_reserved(&Plain, list_type, 0..3), Some(line));
         fixture.bits.leave(&Plain, line, list_type);
@@ -142,8 +142,10 @@ fn types_have_lists_of_their_own() {
 fn a_search_for_a_whole_line_finds_a_run_that_was_just_freed() {
     let fixture = Fixture::empty(2, 9);
     fixture.bits.free(&Plain, 512 + 64, Order(6)).unwrap();
-    let reserve = || fixture.bits.reserve(&Plain, (MOVABLE, Order(6)), true, (0..2, 0), |_| MOVABLE);
-    assert_eq!(reserve(), Some(Found::Reserved(1)));
+    let reserve = || fixture.bits.reserve_partly_free(&Plain, (MOVABLE, Order(6)), (0..2, 0));
+    assert_eq!(reserve(), None, "it is only noted");
+    assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, (0..2, 0), |_| MOVABLE), None);
+    assert_eq!(reserve(), Some(1));
     assert_eq!(reserve(), None);
 }
 
@@ -154,7 +156,7 @@ fn a_listed_line_keeps_its_type() {
     fixture.leave(fixture.reserve(0).expect("it is listed"));
     fixture.free_at(0, [1]);
     let unmovable = (MigrateType::Unmovable, Order(0));
-    assert_eq!(fixture.bits.reserve(&Plain, unmovable, false, (0..1, 0), |_| MigrateType::Unmovable), None);
+    assert_eq!(fixture.bits.reserve(&Plain, unmovable, (0..1, 0), |_| MigrateType::Unmovable), None);
     assert_eq!(fixture.reserve(1), Some(0));
 }
 

@@ -60,8 +60,8 @@ pub(crate) trait Rule: Choice {
     /// Where it searches once it has found nothing there; `None` if it has seen all lines.
     fn rest(self) -> Option<Self>;
 
-    /// What the rule does while a CPU moves that many frames between a list and the bits.
-    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize);
+    /// What the rule does while a CPU moves that many blocks between a list and the bits.
+    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks: usize);
 }
 
 /// An expression for the rule in force, which it calls `Rule`.
@@ -97,7 +97,7 @@ pub(crate) fn take_ready<P: Platform>(
     by_rule!(view, lines::take_ready::<P, Rule>(view, cpu, of, amount, batch));
 }
 
-/// What the rule does while a CPU moves that many frames between a list and the bits.
-pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
-    by_rule!(view, <Rule as self::Rule>::step(view, cpu, frames));
+/// What the rule does while a CPU moves that many blocks between a list and the bits.
+pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks: usize) {
+    by_rule!(view, <Rule as self::Rule>::step(view, cpu, blocks));
 }

@@ -128,7 +128,7 @@ impl<'a, P: Platform> Drain<'a, P> {
                 }
             }
             Mechanism::Bits => {
-                placement::step(view, cpu, batch.len() << order.0);
+                placement::step(view, cpu, batch.len());
                 bits::give_back(&mut self.locked, view, cpu, batch, order);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),

@@ -18,7 +18,7 @@ const MAX_HUGE_BLOCKS: u64 = 8;
 /// The lists of the orders between the small ones and that of a line of bits hold this part of a zone at most, those of all CPUs together.
 const LARGE_SHARE: u64 = 128;
 /// The most frames that those of one CPU hold.
-const MOST_LARGE: PageCount = PageCount(2048);
+const MOST_LARGE: PageCount = PageCount(8192);
 /// Where free frames are bits, the lists of all CPUs together hold at most this share of a zone in huge blocks.
 const HUGE_SHARE: u64 = if cfg!(loom) { 1 } else { 32 };
 /// The most huge blocks that those of one CPU hold.

@@ -41,8 +41,8 @@ impl Rule for Among {
     }
 
     #[inline(always)]
-    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
-        emptying::step(view, cpu, frames);
+    fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks: usize) {
+        emptying::step(view, cpu, blocks);
     }
 }
 

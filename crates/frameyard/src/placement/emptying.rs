@@ -18,8 +18,8 @@ use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType};
 use crate::zone::view::ZoneView;
 
-/// The frames that move for each line that a step looks at.
-const FRAMES: usize = 64;
+/// The blocks that move for each line that a step looks at.
+const BLOCKS: usize = 64;
 /// The lines that a step looks at, at most.
 const MOST: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lines that a CPU takes at once, at most.
@@ -105,8 +105,8 @@ impl State {
     }
 }
 
-/// Looks at the next lines of a zone, while a CPU moves that many frames between a list and the bits.
-pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
+/// Looks at the next lines of a zone, while a CPU moves that many blocks between a list and the bits.
+pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks: usize) {
     let (Some(of_zone), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
         return;
     };
@@ -125,7 +125,7 @@ pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
             state.begin_pass();
         }
     }
-    let most = (frames / FRAMES).clamp(1, MOST).min(part);
+    let most = (blocks / BLOCKS).clamp(1, MOST).min(part);
     next.store((at + most) as u32, Ordering::Relaxed);
     left.store((part - most) as u32, Ordering::Relaxed);
     let counted = (all / COUNTED).max(1);

@@ -37,7 +37,7 @@ pub(super) fn take_ready<P: Platform, R: Rule>(
     }
     let mut taking = Taking::new(view, cpu, order, (wanted, room), (R::first(view, list_type), batch));
     if !taking.take_own(list_type) && has_plenty_racy(view) {
-        R::step(view, cpu, wanted << order.0);
+        R::step(view, cpu, wanted);
         taking.take_further(list_type, MOST_TRIES);
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn fetch<P: Platform, R: Rule>(
     if order >= view.free_bits().line_order() {
         return fetch_whole::<P, R>(view, refill, deliver);
     }
-    R::step(view, refill.cpu, refill.wanted << order.0);
+    R::step(view, refill.cpu, refill.wanted);
     let mut batch = Batch::new();
     let mut taking =
         Taking::new(view, refill.cpu, order, (refill.wanted, refill.room), (R::first(view, migrate_type), &mut batch));

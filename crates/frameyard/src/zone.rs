@@ -40,7 +40,7 @@ pub(crate) mod untagged;
 pub(crate) mod view;
 pub(crate) mod watermark;
 
-pub(crate) use allocation_map::{AllocationBytes, AllocationMap, MapEntry};
+pub(crate) use allocation_map::{AllocationBytes, AllocationMap, GROUP, MapEntry};
 pub use checks::PageChecks;
 pub use compact_state::CompactEvent;
 pub(crate) use compact_state::{COSTLY_ORDER, EMPTINESS_LEVELS, MAX_DEFER_SHIFT};

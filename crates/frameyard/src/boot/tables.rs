@@ -16,7 +16,7 @@ use crate::store::{self, TableSizes, TransferSpans, TransferTables};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{
-    AllocationBytes, AllocationMap, CleanRegions, PageChecks, PageblockMap, Patience, Region, SectionEntry,
+    AllocationBytes, AllocationMap, CleanRegions, GROUP, PageChecks, PageblockMap, Patience, Region, SectionEntry,
     SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
 };
 
@@ -75,7 +75,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 32 | store::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 33 | store::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -239,6 +239,8 @@ tables! { counts:
     large_lists: LargeLists = if counts.free_bits { counts.cpus * counts.zones() } else { 0 },
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
+    /// A byte for each [`GROUP`] of frames; see [`AllocationMap`].
+    large_allocation_map: AtomicU8 = (counts.frames.0 as usize).div_ceil(1 << GROUP.0),
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
@@ -385,7 +387,7 @@ impl Tables {
 
     /// The bytes of the allocation map.
     pub(crate) fn allocation_bytes(&self, geometry: Geometry) -> AllocationBytes<'static> {
-        AllocationBytes::new(self.allocation_map, self.huge_allocation_map, geometry)
+        AllocationBytes::new([self.allocation_map, self.large_allocation_map, self.huge_allocation_map], geometry)
     }
 
     /// The tables that the zones share.

@@ -23,7 +23,7 @@
 //!
 //! # Counting equations
 //!
-//! - `total` + what the zone's CPUs have not added = Σ set bits of the zone's lines.
+//! - `total` + what the zone's CPUs have not added = Σ set bits of the zone's lines + Σ frames of its packed lines.
 //! - `reserved` ≥ the lines that slots of CPUs name.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};

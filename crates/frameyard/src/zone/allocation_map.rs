@@ -4,8 +4,8 @@
 //! [`Allocated`](FrameState::Allocated), and zero otherwise. All other bytes are zero: frames inside blocks, free frames, frames
 //! whose owner is named by the state in their tag, and memory that was never touched.
 //!
-//! Blocks of pageblock order and above have a byte for each pageblock instead, in a table of their own: 64 of them share a cache
-//! line, whereas the bytes of their first frames lie eight lines apart. Of the two bytes of a pageblock's first frame one is zero.
+//! Larger blocks have their bytes in tables of their own, one for each [`GROUP`] of frames or for each pageblock: their bytes share cache
+//! lines, whereas those of their first frames lie far apart. Of the bytes of a frame at most one is not zero.
 //! Large blocks, of more than the maximum order, have the byte of their first pageblock, too. Functions of their own set and clear it:
 //! the fast paths refuse their orders with the comparison that refuses any bad order.
 //!
@@ -54,6 +54,9 @@ const ORDER_SHIFT: u32 = 3;
 const _: () = assert!(ORDER_SLOTS <= 1 << (8 - ORDER_SHIFT), "the order fits the bits");
 const _: () = assert!(MigrateType::COUNT <= TYPE as usize, "type plus one fits the bits");
 
+/// The order of the frames that share a byte for blocks of that order and above, below pageblock order.
+pub(crate) const GROUP: Order = Order(4);
+
 /// The byte of an allocated block: the order, and the migration type of the allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MapEntry(u8);
@@ -93,8 +96,10 @@ impl MapEntry {
 /// The bytes of the allocation map, by place in the memory map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocationBytes<'a> {
-    /// A byte for each frame: the first one of a block below pageblock order.
+    /// A byte for each frame: the first one of a block of less than a group.
     frames: &'a [AtomicU8],
+    /// A byte for each group of frames: the first one of a larger block, below pageblock order.
+    groups: &'a [AtomicU8],
     /// A byte for each pageblock: the first one of a larger block.
     pageblocks: &'a [AtomicU8],
     max_order: Order,
@@ -121,9 +126,9 @@ impl<'a> Deref for AllocationMap<'a> {
 
 impl<'a> AllocationBytes<'a> {
     /// Place 0 begins a section.
-    pub(crate) fn new(frames: &'a [AtomicU8], pageblocks: &'a [AtomicU8], geometry: Geometry) -> Self {
+    pub(crate) fn new([frames, groups, pageblocks]: [&'a [AtomicU8]; 3], geometry: Geometry) -> Self {
         let (max_order, pageblock_order) = (geometry.max_order(), geometry.pageblock_order());
-        Self { frames, pageblocks, max_order, pageblock_order, largest_order: geometry.largest_order() }
+        Self { frames, groups, pageblocks, max_order, pageblock_order, largest_order: geometry.largest_order() }
     }
 
     /// The byte of the head of a block of that order; `None` if no such block begins there.
@@ -135,6 +140,9 @@ impl<'a> AllocationBytes<'a> {
             }
             if order >= self.pageblock_order {
                 return self.pageblocks.get(place >> self.pageblock_order.0);
+            }
+            if order >= GROUP {
+                return self.groups.get(place >> GROUP.0);
             }
         }
         self.frames.get(place)
@@ -172,12 +180,10 @@ impl<'a> AllocationBytes<'a> {
     /// The entry of the block allocated at a place, possibly stale. Accepts any place.
     #[inline(always)]
     fn entry_at(&self, place: usize) -> Option<MapEntry> {
-        let found = match self.frames.get(place)?.load(Ordering::Relaxed) {
-            // Perhaps a block of pageblock order or above begins here: then the frame is the first of its pageblock.
-            0 => self.head(place, self.pageblock_order.max(Order(1)))?.load(Ordering::Relaxed),
-            of_frame => of_frame,
-        };
-        (found != 0).then_some(MapEntry(found))
+        self.frames.get(place)?;
+        let orders = [Order::ZERO, GROUP, self.pageblock_order.max(Order(1))];
+        let mut entries = orders.into_iter().filter_map(|order| Some(self.head(place, order)?.load(Ordering::Relaxed)));
+        entries.find(|found| *found != 0).map(MapEntry)
     }
 }
 
@@ -190,8 +196,9 @@ impl<'a> AllocationMap<'a> {
     pub(crate) fn of_largest_run(self) -> AllocationBytes<'a> {
         let largest = self.numbering.largest_run().count().0 as usize;
         let frames = self.frames.get(..largest).unwrap_or_default();
+        let groups = self.groups.get(..largest >> GROUP.0).unwrap_or_default();
         let pageblocks = self.pageblocks.get(..largest >> self.pageblock_order.0).unwrap_or_default();
-        AllocationBytes { frames, pageblocks, ..self.bytes }
+        AllocationBytes { frames, groups, pageblocks, ..self.bytes }
     }
 
     /// The index of a frame's byte; behind the table's end for frames outside the map.
@@ -289,6 +296,7 @@ mod tests {
         core::array::from_fn(|_| AtomicU8::new(0))
     }
 
+    /// Groups have the same bytes: these tests have one block at a time.
     fn map(bytes: &[AtomicU8], first: Pfn) -> AllocationMap<'_> {
         map_of(bytes, first, MAX)
     }
@@ -297,8 +305,14 @@ mod tests {
         let range = PfnRange::new(first, PageCount(bytes.len() as u64));
         let numbering = Numbering::without_holes(range);
         let pageblock_order = Order(max_order.0 + 1);
-        let bytes =
-            AllocationBytes { frames: bytes, pageblocks: &[], max_order, pageblock_order, largest_order: max_order };
+        let bytes = AllocationBytes {
+            frames: bytes,
+            groups: bytes,
+            pageblocks: &[],
+            max_order,
+            pageblock_order,
+            largest_order: max_order,
+        };
         AllocationMap::new(bytes, numbering)
     }
 
@@ -342,6 +356,7 @@ mod tests {
         let (max_order, pageblock_order) = (Order(3), Order(2));
         let all = AllocationBytes {
             frames: &frames,
+            groups: &[],
             pageblocks: &pageblocks,
             max_order,
             pageblock_order,
@@ -360,6 +375,32 @@ mod tests {
         assert_eq!((in_use(&frames), in_use(&pageblocks)), (1, 2));
         assert!(map.clear_allocated(&Plain, Pfn(0x108), Order(3)).is_some());
         assert_eq!(map.entry(Pfn(0x108)), None);
+    }
+
+    #[test]
+    fn blocks_of_a_group_and_more_share_lines() {
+        let [frames, groups, pageblocks] = [bytes::<64>(), bytes::<64>(), bytes::<64>()];
+        let numbering = Numbering::without_holes(PfnRange::new(Pfn(0), PageCount(64)));
+        let geometry = (Order(6), Order(6));
+        let all = AllocationBytes {
+            frames: &frames,
+            groups: &groups[..4],
+            pageblocks: &pageblocks[..1],
+            max_order: geometry.0,
+            pageblock_order: geometry.1,
+            largest_order: geometry.0,
+        };
+        let map = AllocationMap::new(all, numbering);
+        for (pfn, order) in [(0, 3), (16, 4), (32, 5)].map(|(pfn, order)| (Pfn(pfn), Order(order))) {
+            assert!(map.mark_allocated(&Plain, pfn, order, MigrateType::Movable));
+            assert_eq!(map.entry(pfn).map(MapEntry::order), Some(order), "{pfn}");
+        }
+        let in_use = |bytes: &[AtomicU8]| bytes.iter().filter(|byte| byte.load(Ordering::Relaxed) != 0).count();
+        assert_eq!([&frames, &groups, &pageblocks].map(|bytes| in_use(bytes)), [1, 2, 0]);
+        assert_eq!(map.entry(Pfn(48)), None);
+        assert_eq!(map.clear_allocated(&Plain, Pfn(16), Order(5)), None);
+        assert!(map.clear_allocated(&Plain, Pfn(32), Order(5)).is_some());
+        assert_eq!(map.entry(Pfn(32)), None);
     }
 
     #[test]

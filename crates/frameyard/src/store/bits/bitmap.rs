@@ -1,8 +1,9 @@
-//! Free frames as bits: one for each frame, and nothing else about free memory anywhere.
+//! Free frames as bits: one for each frame, or one word for all frames of a pageblock that is free as a whole.
 //!
 //! An allocator that keeps free frames on lists through their page structures touches a cache line of 64 bytes for each frame that comes or
 //! goes, and merges buddies one by one. Here 512 neighbours share a cache line of bits: a refill takes 64 frames with one exchange, a free
-//! sets a bit, and a whole pageblock is eight words that are full. Nothing merges, and no lock is taken.
+//! sets a bit. Nothing merges, and no lock is taken. A pageblock that was freed as one block has no bits at all: its state says that it is
+//! free.
 //!
 //! # Structure
 //!
@@ -25,13 +26,16 @@
 //! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
 //! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, several at once, which are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
-//! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
+//! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits, if it has any |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, note it |
+//! | a whole line is freed, or blocks that make up one | list it as *packed*: whole, without bits |
+//! | single frames are wanted of a packed line | reserve it, then set its bits |
 //! | a line is wanted | list a few of those noted anew first |
 //!
 //! # Invariants
 //!
-//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
+//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. Whoever takes a packed line off its list owns
+//!   its frames. All else is hints and courtesy.
 //! - At rest every line with free frames is on a list that its largest run allows, or noted, or reserved: see [`listing`].
 //!
 //! # Processes that write at random

@@ -34,8 +34,8 @@
 //!
 //! # Invariants
 //!
-//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. Whoever takes a packed line off its list owns
-//!   its frames. All else is hints and courtesy.
+//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. The CPU that takes a packed line off its list
+//!   owns its frames. All else is hints and courtesy.
 //! - At rest every line with free frames is on a list that its largest run allows, or noted, or reserved: see [`listing`].
 //!
 //! # Processes that write at random

@@ -144,7 +144,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
         line.is_some_and(|line| self.take_from(line))
     }
 
-    /// Takes whole lines, as many as the batch has room for.
+    /// Takes whole lines while the batch has room for one.
     fn take_lines(&mut self, list_type: MigrateType) {
         take_lines(self.view, (self.cpu, self.order, list_type), self.wanted, (self.among, &mut *self.batch));
     }
@@ -165,7 +165,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
                 if self.batch.len() > before {
                     continue;
                 }
-                // The search for whole lines may have listed others.
+                // The search for whole lines may have listed lines that are not.
                 change = change_line(view, (self.cpu, slot), of, (self.among, false));
             }
             let has_enough = match change {

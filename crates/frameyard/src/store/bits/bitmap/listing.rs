@@ -335,7 +335,7 @@ impl Listing {
     fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
         let Some(state) = self.state(line) else { return false };
         Self::touch(platform, state, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `settle`, which looks at the state after bits were set, and with `clear_hint`.
+        // Sequentially consistent: pairs with `after_free`, which looks at the state after bits were set, and with `clear_hint`.
         if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -504,7 +504,7 @@ impl Listing {
                     && let Some(state) = self.state(line)
                 {
                     Self::touch(platform, state, Access::ReadModifyWrite);
-                    // Sequentially consistent: as in `move_to`.
+                    // Sequentially consistent: pairs with `after_free`, as in `move_to`.
                     let moved = state.compare_exchange(packed.0, List::NONE.0, Ordering::SeqCst, Ordering::Relaxed);
                     if moved.is_ok() {
                         (taken, count) = (taken | bit, count + 1);
@@ -515,8 +515,8 @@ impl Listing {
             }
             if taken != 0 {
                 Self::touch(platform, word, Access::ReadModifyWrite);
-                // No hint has to be set again: these lines have no free frame until the caller has them. Sequentially consistent: as in
-                // `clear_hint`.
+                // No hint has to be set again: these lines have no free frame until the caller has them. Sequentially consistent: pairs with
+                // `set_bits`.
                 word.fetch_and(!taken, Ordering::SeqCst);
                 return true;
             }

@@ -12,7 +12,7 @@
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
 //! | [`freed_and_listed`], [`two_words_at_once`] | of two changes at once one sees the line as it is then |
 //! | [`listed_and_searched`] | a line that has grown is noted or listed |
-//! | [`packed_and_taken`], [`packed_and_left`] | the state of a packed line says who has its frames |
+//! | [`packed_and_taken`], [`packed_again`], [`packed_and_left`] | the CPU that takes a packed line off its list has its frames |
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
 //! | [`put_back`] | what a failed claim puts back is listed |
@@ -129,6 +129,15 @@ impl Fixture {
             .inspect(|place| self.write(*place, order))
             .map(|place| (place, order))
             .collect()
+    }
+
+    /// Takes up to that many whole lines.
+    fn take_several(&self, most: usize) -> Held {
+        let (mut held, order) = (Held::new(), self.bits.order);
+        let take = |line: usize| held.push((line << order.0, order));
+        self.bits.take_several_whole(&Plain, MOVABLE, (0..self.lines + 1, 0), |_| MOVABLE, (most, take));
+        held.iter().for_each(|(place, order)| self.write(*place, *order));
+        held
     }
 
     fn reserve(&self, order: u8) -> Option<usize> {
@@ -372,10 +381,26 @@ fn packed_and_taken() {
         fixture.leave(line);
         held
     });
-    let mut held = fixture.take_whole();
+    let mut held = fixture.take_several(1);
     held.extend(joined([thread]));
     assert!(!held.is_empty(), "one of them gets what it wants");
     fixture.finish(held);
+}
+
+/// One takes two packed lines at once and frees them again, while another searches.
+fn packed_again() {
+    let fixture = Fixture::packed(2, 1);
+    let thread = start(&fixture, |fixture| {
+        if let Some(line) = fixture.reserve(0) {
+            fixture.leave(line);
+        }
+        Held::new()
+    });
+    for (place, order) in fixture.take_several(2) {
+        fixture.free(place, order);
+    }
+    joined([thread]);
+    fixture.finish(Held::new());
 }
 
 /// A line is freed whole while a search that has found it on a list reserves it and leaves it.
@@ -558,6 +583,12 @@ fn a_reserved_line_that_is_taken_whole_has_one_owner() {
 fn a_packed_line_has_one_owner() {
     explore(packed_and_taken);
     weakened(Weakness::SplitCompareExchange, || assert_fails(packed_and_taken, &DAMAGES));
+}
+
+#[test]
+fn a_line_that_is_packed_again_is_found() {
+    explore(packed_again);
+    weakened(Weakness::HintsNotRestored, || assert_fails(packed_again, &MISSED));
 }
 
 #[test]

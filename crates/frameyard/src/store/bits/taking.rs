@@ -341,9 +341,9 @@ pub(crate) fn take_lines<P: Platform>(
         && let Some(lines) = runs.next()
     {
         let mut next = Some(start_of(cpu, &lines));
-        while room(batch) > 0
-            && let Some(start) = next.take()
-        {
+        // Bounded, where another process writes to the tables.
+        for _ in 0..MOST_LINES {
+            let Some(start) = next.take().filter(|_| room(batch) > 0) else { break };
             let most = room(batch);
             let take = |line: usize| {
                 (next, taken) = (Some(line + 1), taken + line_order.pages().0);
@@ -356,6 +356,9 @@ pub(crate) fn take_lines<P: Platform>(
                     Some(now) => {
                         taken -= line_order.pages().0;
                         _ = bits.free_whole(view.platform, (line, now));
+                        if view.type_of_line(line).is_none() {
+                            collect_line(view, line);
+                        }
                     }
                     None => give_line_away(view, line),
                 }

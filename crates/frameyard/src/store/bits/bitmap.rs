@@ -52,7 +52,7 @@ use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
 use line::{Claimed, Grown, Line};
 pub(crate) use listing::Standing;
-use listing::{AfterFree, Listing, ListingSpans};
+use listing::{Listing, ListingSpans};
 use lists::Lists;
 pub(crate) use slot::Slot;
 pub(crate) use total::Total;
@@ -193,6 +193,10 @@ impl Bits {
     ) -> (usize, Result<(), AlreadyFree>) {
         let number = blocks[0] as usize >> self.order.0;
         let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
+        // No line of which the caller has a frame is packed.
+        if self.listing.is_packed_racy(number) {
+            return (1, Err(AlreadyFree));
+        }
         let (grown, count) = line.put_some(platform, blocks, order);
         (count, self.note_freed(platform, number, grown))
     }
@@ -203,6 +207,9 @@ impl Bits {
         platform: &P,
         (number, list_type): (usize, MigrateType),
     ) -> Result<(), AlreadyFree> {
+        if self.listing.is_packed_racy(number) {
+            return Err(AlreadyFree);
+        }
         if self.listing.pack(platform, (number, list_type)) {
             return Ok(());
         }
@@ -220,20 +227,10 @@ impl Bits {
     #[inline(always)]
     fn note_freed<P: Platform>(&self, platform: &P, number: usize, grown: Grown) -> Result<(), AlreadyFree> {
         fence_in_models!(FreedUnfenced);
-        match self.listing.after_free(platform, number, grown.run) {
-            AfterFree::Allowed => {}
-            AfterFree::Grown => self.listing.note_grown(platform, number),
-            AfterFree::Packed => return self.refuse(platform, number),
+        if !self.listing.allows(platform, number, grown.run) {
+            self.listing.note_grown(platform, number);
         }
         if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
-    }
-
-    /// Clears the bits of a line that is free without them.
-    #[cold]
-    #[inline(never)]
-    fn refuse<P: Platform>(&self, platform: &P, number: usize) -> Result<(), AlreadyFree> {
-        (0..self.words_of_line()).for_each(|at| _ = self.take_word(platform, number, at));
-        Err(AlreadyFree)
     }
 
     /// Notes a line of which a claim has put back what it had taken.

@@ -264,7 +264,7 @@ impl<'a> Line<'a> {
     fn set<P: Platform>(&self, platform: &P, word: &AtomicU64, bits: u64) -> u64 {
         self.touch(platform, Access::ReadModifyWrite);
         // Release: pairs with the Acquire in `take_word`, `claim` and `take_words`. Sequentially consistent: pairs with `move_to`; the load of
-        // the state that follows is in `Listing::after_free`.
+        // the state that follows is in `Listing::allows`.
         word.fetch_or(bits, Ordering::SeqCst)
     }
 
@@ -324,7 +324,7 @@ impl<'a> Line<'a> {
     #[inline(always)]
     fn end_fills<P: Platform>(&self, platform: &P) {
         self.touch(platform, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::after_free`. Models store nothing.
+        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::allows`. Models store nothing.
         if !cfg!(loom) {
             fence(Ordering::SeqCst);
         }

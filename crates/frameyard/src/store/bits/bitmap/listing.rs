@@ -72,17 +72,6 @@ pub(crate) enum Standing {
     Reserved,
 }
 
-/// Where a line stands of which bits were set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AfterFree {
-    /// Its list allows its runs, or a CPU has it reserved.
-    Allowed,
-    /// It has a larger run than its list allows, or is on none.
-    Grown,
-    /// All of its frames were free already.
-    Packed,
-}
-
 /// The tables: the states of lines, and the bitmaps of lists.
 #[derive(Clone, Copy)]
 pub(super) struct Listing {
@@ -335,7 +324,7 @@ impl Listing {
     fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
         let Some(state) = self.state(line) else { return false };
         Self::touch(platform, state, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `after_free`, which looks at the state after bits were set, and with `clear_hint`.
+        // Sequentially consistent: pairs with `allows`, which looks at the state after bits were set, and with `clear_hint`.
         if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -349,17 +338,15 @@ impl Listing {
         true
     }
 
-    /// What a CPU that has set bits of a line, which has a run of that order now, finds.
+    /// Whether a line that has a run of that order now may stay where it is, for a CPU that has set bits of it: its list allows that, or it is
+    /// reserved. Otherwise it has grown.
     #[inline(always)]
-    pub(super) fn after_free<P: Platform>(&self, platform: &P, line: usize, run: Order) -> AfterFree {
-        let Some(state) = self.state(line) else { return AfterFree::Grown };
-        Self::touch(platform, state, Access::Read);
-        // Sequentially consistent: pairs with `move_to`.
-        match List(state.load(Ordering::SeqCst)) {
-            list if !list.allows(run) => AfterFree::Grown,
-            list if self.lists.is_packed(list) => AfterFree::Packed,
-            _ => AfterFree::Allowed,
-        }
+    pub(super) fn allows<P: Platform>(&self, platform: &P, line: usize, run: Order) -> bool {
+        self.state(line).is_some_and(|state| {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to`.
+            List(state.load(Ordering::SeqCst)).allows(run)
+        })
     }
 
     /// Sees to it that a line that is not reserved is on a list that its shape allows. A line on no list gets one of the type `list_type`; a
@@ -504,7 +491,7 @@ impl Listing {
                     && let Some(state) = self.state(line)
                 {
                     Self::touch(platform, state, Access::ReadModifyWrite);
-                    // Sequentially consistent: pairs with `after_free`, as in `move_to`.
+                    // Sequentially consistent: pairs with `allows`, as in `move_to`.
                     let moved = state.compare_exchange(packed.0, List::NONE.0, Ordering::SeqCst, Ordering::Relaxed);
                     if moved.is_ok() {
                         (taken, count) = (taken | bit, count + 1);

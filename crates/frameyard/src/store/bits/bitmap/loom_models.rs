@@ -7,7 +7,7 @@
 //! | model | protection |
 //! |---|---|
 //! | [`taken_singly_and_whole`], [`taken_by_words`] | the CPU that clears a bit has the frame |
-//! | [`freed_last_and_taken_whole`] | a line that is listed as whole need not be |
+//! | [`freed_last_and_taken_whole`], [`freed_last_and_packed`] | a line that is listed as whole need not be |
 //! | [`found_late`] | one reserves a line, whatever its hints say |
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
 //! | [`freed_and_listed`], [`two_words_at_once`] | of two changes at once one sees the line as it is then |
@@ -228,6 +228,21 @@ fn freed_last_and_taken_whole() {
     held.extend(joined([thread]));
     held.extend(fixture.take_whole());
     fixture.finish(held);
+}
+
+/// As before, and the other CPU frees the line again, which needs no bits.
+fn freed_last_and_packed() {
+    let fixture = Fixture::whole(1, 2);
+    let last = fixture.claim(0, 0);
+    let thread = start(&fixture, move |fixture| {
+        last.into_iter().for_each(|(place, order)| fixture.free(place, order));
+        Held::new()
+    });
+    for (place, order) in fixture.take_whole() {
+        fixture.free(place, order);
+    }
+    joined([thread]);
+    fixture.finish(Held::new());
 }
 
 /// A finder has read a hint; another CPU reserves the line, takes from it, and leaves it to another list.
@@ -515,6 +530,8 @@ fn frames_of_a_word_have_one_owner() {
 fn a_late_free_may_list_a_line_that_was_taken_meanwhile() {
     explore(freed_last_and_taken_whole);
     weakened(Weakness::WholeNotChecked, || assert_fails(freed_last_and_taken_whole, &DAMAGES));
+    explore(freed_last_and_packed);
+    weakened(Weakness::WholeNotChecked, || assert_fails(freed_last_and_packed, &DAMAGES));
 }
 
 #[test]

@@ -108,8 +108,12 @@ fn frames_that_were_free_are_free_once() {
     for (line_order, order) in [(9, 0), (9, 6), (9, 7), (9, 8), (4, 2)] {
         let fixture = Fixture::free(1, line_order);
         assert_eq!(fixture.bits.free(&Plain, 0, Order(order)), Err(AlreadyFree));
-        assert_eq!(fixture.bits.free_some(&Plain, &[0, 1], Order(0)), (2, Err(AlreadyFree)));
+        assert_eq!(fixture.bits.free_some(&Plain, &[0, 1], Order(0)), (1, Err(AlreadyFree)));
         assert_eq!(fixture.bits.free_whole(&Plain, (0, MOVABLE)), Err(AlreadyFree));
+        // With bits, too.
+        fixture.bits.open(&Plain, 0);
+        assert_eq!(fixture.bits.free(&Plain, 0, Order(order)), Err(AlreadyFree));
+        assert_eq!(fixture.bits.free_some(&Plain, &[0, 1], Order(0)), (2, Err(AlreadyFree)));
         fixture.assert_all_free();
     }
 }

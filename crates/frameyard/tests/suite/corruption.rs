@@ -21,7 +21,8 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 /// The numbers of three tables.
 const PAGEBLOCKS: usize = 6;
 const HUGE_ALLOCATION_MAP: usize = 22;
-const LARGE_ALLOCATION_MAP: usize = 23;
+/// Its bytes for groups of frames, and the order of these.
+const GROUPS: (usize, Order) = (23, Order(4));
 const ALLOCATION_MAP: usize = 24;
 
 /// What that table says of a movable block of an order.
@@ -151,15 +152,9 @@ impl Scene {
         self.in_table(ALLOCATION_MAP, (pfn.0 - FIRST.0) as usize).write(mark);
     }
 
-    /// Overwrites the byte of the group of 16 frames that begins at a frame.
-    fn set_large_mark(&self, pfn: Pfn, mark: u8) {
-        self.in_table(LARGE_ALLOCATION_MAP, (pfn.0 - FIRST.0) as usize >> 4).write(mark);
-    }
-
-    /// Overwrites the byte of the pageblock that begins at a frame.
-    fn set_huge_mark(&self, pfn: Pfn, mark: u8) {
-        let place = (pfn.0 - FIRST.0) as usize >> geometry().pageblock_order().0;
-        self.in_table(HUGE_ALLOCATION_MAP, place).write(mark);
+    /// Overwrites the byte of the group of frames, or of the pageblock, that begins at a frame.
+    fn set_shared_mark(&self, (table, order): (usize, Order), pfn: Pfn, mark: u8) {
+        self.in_table(table, (pfn.0 - FIRST.0) as usize >> order.0).write(mark);
     }
 
     /// Overwrites the type of a frame's pageblock.
@@ -280,7 +275,7 @@ fn damaged_tags_are_found() {
             "a held block forgotten",
             |s| {
                 s.set_tag(s.block, 0, u64::MAX, 0);
-                s.set_large_mark(s.block, 0);
+                s.set_shared_mark(GROUPS, s.block, 0);
             },
             |s| Expected::Error(ValidateError::Uncovered(s.block)),
         ),
@@ -344,7 +339,7 @@ fn damaged_tags_are_found() {
             "held, and said to be reserved",
             |s| {
                 s.set_state(s.block, FrameState::Reserved);
-                s.set_large_mark(s.block, 0);
+                s.set_shared_mark(GROUPS, s.block, 0);
             },
             |_| Expected::Count("managed pages"),
         ),
@@ -551,12 +546,18 @@ fn validation_finds_wrong_entries_of_the_allocation_map() {
         ),
         (
             "a held block as one of another order",
-            |s| s.set_large_mark(s.block, mark(order(4))),
+            |s| s.set_shared_mark(GROUPS, s.block, mark(order(4))),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
         ),
         (
             "a free pageblock that can be freed",
-            |s| s.set_huge_mark(s.largest, mark(geometry().pageblock_order())),
+            |s| {
+                s.set_shared_mark(
+                    (HUGE_ALLOCATION_MAP, geometry().pageblock_order()),
+                    s.largest,
+                    mark(geometry().pageblock_order()),
+                )
+            },
             |s| Expected::Error(ValidateError::WrongMapEntry(s.largest)),
         ),
         (

@@ -207,13 +207,7 @@ impl Bits {
         platform: &P,
         (number, list_type): (usize, MigrateType),
     ) -> Result<(), AlreadyFree> {
-        if self.listing.is_packed_racy(number) {
-            return Err(AlreadyFree);
-        }
-        if self.listing.pack(platform, (number, list_type)) {
-            return Ok(());
-        }
-        self.put_whole(platform, number)
+        if self.listing.pack(platform, (number, list_type))? { Ok(()) } else { self.put_whole(platform, number) }
     }
 
     /// Sets the bits of a line of which the caller has all frames.

@@ -165,7 +165,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
                 if self.batch.len() > before {
                     continue;
                 }
-                // The search for whole lines may have listed lines that are not.
+                // The search for whole lines may have listed one that fits.
                 change = change_line(view, (self.cpu, slot), of, (self.among, false));
             }
             let has_enough = match change {

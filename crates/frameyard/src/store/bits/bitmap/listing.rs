@@ -43,6 +43,7 @@ use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::store::bits::bitmap::AlreadyFree;
 use crate::store::bits::bitmap::line::Shape;
 use crate::store::bits::bitmap::lists::{List, Lists, STEPS};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence_in_models, is_broken};
@@ -511,25 +512,39 @@ impl Listing {
         false
     }
 
-    /// Lists a line as whole without bits. The caller has all of its frames, which are free then; not if this fails, as for a reserved line.
+    /// Lists a line as packed, all of whose frames the caller has. Whether they are free now: those of a reserved line get bits instead.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyFree`] if it was packed.
     #[inline]
-    pub(super) fn pack<P: Platform>(&self, platform: &P, (line, list_type): (usize, MigrateType)) -> bool {
-        let found = self.state(line).map_or(List::NONE, |state| List(state.load(Ordering::Relaxed)));
-        !found.is_reserved()
-            && !self.lists.is_packed(found)
-            && self.move_to(platform, line, found, self.lists.packed(list_type))
+    pub(super) fn pack<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+    ) -> Result<bool, AlreadyFree> {
+        let found = self.list_of_racy(line);
+        if self.lists.is_packed(found) {
+            return Err(AlreadyFree);
+        }
+        Ok(!found.is_reserved() && self.move_to(platform, line, found, self.lists.packed(list_type)))
     }
 
     /// Takes the frames of a line, if it is packed. It is on no list then.
     pub(super) fn unpack<P: Platform>(&self, platform: &P, line: usize) -> bool {
-        let found = self.state(line).map_or(List::NONE, |state| List(state.load(Ordering::Relaxed)));
+        let found = self.list_of_racy(line);
         self.lists.is_packed(found) && self.move_to(platform, line, found, List::NONE)
     }
 
     /// Whether all frames of a line are free without bits, possibly stale.
     #[inline(always)]
     pub(super) fn is_packed_racy(&self, line: usize) -> bool {
-        self.state(line).is_some_and(|state| self.lists.is_packed(List(state.load(Ordering::Relaxed))))
+        self.lists.is_packed(self.list_of_racy(line))
+    }
+
+    #[inline(always)]
+    fn list_of_racy(&self, line: usize) -> List {
+        self.state(line).map_or(List::NONE, |state| List(state.load(Ordering::Relaxed)))
     }
 
     fn take_from<P: Platform>(

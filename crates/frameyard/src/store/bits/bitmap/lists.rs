@@ -10,8 +10,8 @@ pub(super) const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// A list; as a word, the state of a line on it.
 ///
-/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type. A whole line
-/// whose frames are free without bits is on the same list with a run that no line has.
+/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type. A packed
+/// line is on the list of whole ones, with a run that no line has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(pub(super) u32);
 
@@ -89,12 +89,12 @@ impl Lists {
         List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 1, list_type)
     }
 
-    /// The same list; the state of a line whose frames are free without bits.
+    /// The same list, as the state of a packed line: its frames are free without bits.
     pub(super) fn packed(self, list_type: MigrateType) -> List {
         List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 2, list_type)
     }
 
-    /// Whether a state is that of a line whose frames are free without bits.
+    /// Whether a state is that of a packed line.
     #[inline(always)]
     pub(super) fn is_packed(self, state: List) -> bool {
         state.0 >> 16 & 0xff == u32::from(self.line_order.0) + 2

@@ -18,11 +18,10 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
-/// The numbers of three tables.
+/// The numbers of tables; of two parts of the allocation map also the order of the frames that share a byte.
 const PAGEBLOCKS: usize = 6;
-const HUGE_ALLOCATION_MAP: usize = 22;
-/// Its bytes for groups of frames, and the order of these.
-const GROUPS: (usize, Order) = (23, Order(4));
+const PAGEBLOCK_MARKS: (usize, Order) = (22, Order(6));
+const GROUP_MARKS: (usize, Order) = (23, Order(4));
 const ALLOCATION_MAP: usize = 24;
 
 /// What that table says of a movable block of an order.
@@ -275,7 +274,7 @@ fn damaged_tags_are_found() {
             "a held block forgotten",
             |s| {
                 s.set_tag(s.block, 0, u64::MAX, 0);
-                s.set_shared_mark(GROUPS, s.block, 0);
+                s.set_shared_mark(GROUP_MARKS, s.block, 0);
             },
             |s| Expected::Error(ValidateError::Uncovered(s.block)),
         ),
@@ -339,7 +338,7 @@ fn damaged_tags_are_found() {
             "held, and said to be reserved",
             |s| {
                 s.set_state(s.block, FrameState::Reserved);
-                s.set_shared_mark(GROUPS, s.block, 0);
+                s.set_shared_mark(GROUP_MARKS, s.block, 0);
             },
             |_| Expected::Count("managed pages"),
         ),
@@ -546,18 +545,12 @@ fn validation_finds_wrong_entries_of_the_allocation_map() {
         ),
         (
             "a held block as one of another order",
-            |s| s.set_shared_mark(GROUPS, s.block, mark(order(4))),
+            |s| s.set_shared_mark(GROUP_MARKS, s.block, mark(order(4))),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
         ),
         (
             "a free pageblock that can be freed",
-            |s| {
-                s.set_shared_mark(
-                    (HUGE_ALLOCATION_MAP, geometry().pageblock_order()),
-                    s.largest,
-                    mark(geometry().pageblock_order()),
-                )
-            },
+            |s| s.set_shared_mark(PAGEBLOCK_MARKS, s.largest, mark(geometry().pageblock_order())),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.largest)),
         ),
         (

@@ -47,10 +47,9 @@ use core::ops::Deref;
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
 use crate::store::batch::{BATCH, SMALL_ORDERS};
 use crate::store::bits::bitmap::LARGEST_LINE;
-use crate::store::{ListLimits, list_limits};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
-use crate::zone::policy::ZonePolicy;
+use crate::zone::policy::{ListSizes, ZonePolicy};
 
 mod limits;
 mod list;
@@ -70,6 +69,11 @@ const LARGE_ORDERS: usize = LARGEST_LINE.0 as usize - SMALL_ORDERS;
 const LISTS: usize = FIRST_LARGE + LARGE_ORDERS * MigrateType::PER_CPU;
 /// The entries of a list's array: two batches, so that after one moves in or out there is room either way.
 pub(crate) const ARRAY: usize = 2 * BATCH;
+
+/// The limit of the lists where they are [`Big`](ListSizes::Big), in frames. Small in models, whose yards are small.
+const BIG_HIGH: u32 = if cfg!(loom) { 12 } else { 65532 };
+/// The frames that such lists move at once.
+const BIG_BATCH: u32 = if cfg!(loom) { 2 } else { 10922 };
 
 /// A list, by a number below [`LISTS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -579,9 +583,9 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
 
     /// Applies the limits of the policy, or those that the yard sizes its lists to.
     pub(crate) fn use_policy(&mut self, policy: ZonePolicy) {
-        let (highs, batch) = match list_limits(policy) {
-            Some(ListLimits { high, batch }) => ([high, high, 0], batch),
-            None => {
+        let (highs, batch) = match policy.parts().lists {
+            ListSizes::Big => ([BIG_HIGH, BIG_HIGH, 0], BIG_BATCH),
+            ListSizes::OfYard => {
                 let own = self.pcp.own_high.each_ref().map(|word| word.load(Ordering::Relaxed));
                 (own, self.pcp.own_batch.load(Ordering::Relaxed))
             }

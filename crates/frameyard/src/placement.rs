@@ -13,8 +13,8 @@
 //!
 //! # A rule of its own
 //!
-//! A [`Rule`] says among which lines a refill from bits searches. `by_rule`, below, has a line for each; so another rule is a module here, a line there,
-//! and a value of [`ZonePolicy`].
+//! A [`Rule`] says among which lines a refill from bits searches. `by_rule`, below, has a line for each; so another rule is a module here, a line there, and
+//! a [`PlacementRule`] with the policy that has it.
 
 pub(crate) mod boost;
 pub(crate) mod clean_lines;
@@ -33,7 +33,7 @@ use crate::store::bits::taking::Choice;
 use crate::sync::all_atomic;
 use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::mechanisms::{Placement, PlacementTypes};
-use crate::zone::policy::ZonePolicy;
+use crate::zone::policy::PlacementRule;
 use crate::zone::view::ZoneView;
 pub use defrag::{DefragMode, Stock};
 pub(crate) use lines::give_to_free_lists;
@@ -73,8 +73,8 @@ macro_rules! by_rule {
                 $call
             }};
         }
-        match $view.zone.policy() {
-            ZonePolicy::BitsTrees if !$view.zone.keeps_regions() => call!(trees::Trees),
+        match $view.zone.policy().parts().placement {
+            PlacementRule::Tree if !$view.zone.keeps_regions() => call!(trees::Trees),
             _ => call!(clean_lines::Among),
         }
     }};

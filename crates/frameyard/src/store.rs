@@ -1,14 +1,8 @@
 //! Stores: where free frames rest that are on no list of a CPU. As [`bits`], by default, or on free lists with merging buddies ([`buddy`]).
 //!
-//! The allocator knows this interface; the mechanisms are behind it. A *policy* ([`ZonePolicy`]) names a mechanism and its knobs. It is decoded
-//! once per refill or drain ([`Mechanism`]) and dispatched by a match here or in [`transfer`](crate::transfer).
-//!
-//! | mechanism | policies |
-//! |---|---|
-//! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
-//! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
-//! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
-//! | [`bits`]: free frames are bits of their pageblock | `bits` (default), `bits-trees`: the [placement](crate::placement) tells them apart |
+//! The allocator knows this interface; the stores are behind it. A [policy](crate::zone::policy) says which one a yard has, and how batches move
+//! between the lists of CPUs and free lists: page by page ([`buddy::pagewise`]), or in one of the [`published`] ways, which exist to be compared.
+//! It is read once per refill or drain and dispatched by a match here or in [`transfer`](crate::transfer).
 //!
 //! # Interface
 //!
@@ -16,9 +10,9 @@
 //! |---|---|---|
 //! | [`fetch`](crate::transfer::fetch) | a refill | delivers blocks for an empty per-CPU list |
 //! | [`Drain::give_back`](crate::transfer::Drain::give_back), [`give_back_block`] | a drain; a free past the lists | returns blocks of a list, or one block |
-//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
-//! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
-//! | [`validate_held`], [`validate_lists`] | the validator | checks the mechanism's equations |
+//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the store holds elsewhere |
+//! | [`BlockHooks`](buddy::free_area::BlockHooks) | the free area | learns of blocks that join and leave free lists |
+//! | [`validate_held`], [`validate_lists`] | the validator | checks the store's equations |
 //! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
@@ -26,20 +20,14 @@
 //! A CPU calls `fetch` and `Drain` while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under
 //! it. So after the policy has changed and every CPU's lists were locked once, no transfer of the old policy is in progress; that
 //! is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
-//!
-//! Mechanisms other than `pagewise` with its default knobs and `bits` can be compiled out by crate features; their policies are
-//! then refused.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::memmap::MapPlace;
-use crate::page::{Link, Residence, Tag};
+use crate::page::Residence;
 use crate::platform::{Activity, Platform};
 use crate::store::buddy::compacting::FreeShape;
-use crate::store::buddy::free_area::BlockHooks;
 use crate::sync::{all_atomic, is_broken};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
-use crate::zone::block_list::Place;
-use crate::zone::effort::{Effort, FEW_PAGEBLOCKS};
+use crate::zone::effort::Effort;
 use crate::zone::mechanisms::{MechanismTypes, Mechanisms};
 use crate::zone::policy::ZonePolicy;
 use crate::zone::request::BlockRequest;
@@ -50,13 +38,13 @@ pub(crate) mod batch;
 pub(crate) mod bits;
 pub(crate) mod buddy;
 pub(crate) mod page_check;
+pub(crate) mod published;
 mod quiescence;
 mod statistics;
 
 pub(crate) use bits::{collect_around, collect_at_least, collect_for};
-pub(crate) use buddy::clusters::{batch_words, batch_words_bound};
-pub(crate) use buddy::pagewise::{ListLimits, give_back_isolated, prefetch_neighbours};
-use buddy::{clusters, deferred_merge, pagewise};
+pub(crate) use buddy::pagewise::{give_back_isolated, prefetch_neighbours};
+pub(crate) use published::{batch_words, batch_words_bound, merge_range, unmerged_pages_racy};
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 
@@ -74,80 +62,66 @@ pub(crate) struct TableSizes {
     pub(crate) batch_words: usize,
 }
 
-/// The state of all mechanisms in one zone.
+/// What stores know of a zone.
 #[derive(Default)]
 pub(crate) struct State {
     quiescence: quiescence::QuiescenceState,
-    lists: ListState,
+    published: published::State,
 }
 
-all_atomic!(State { quiescence, lists });
+all_atomic!(State { quiescence, published });
 
-/// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
-#[repr(C, align(64))]
-#[derive(Default)]
-struct ListState {
-    clusters: clusters::State,
-    deferred_merge: deferred_merge::State,
-}
+/// What stores count for one CPU in one zone.
+pub(crate) type Counts = published::Counts;
 
-all_atomic!(ListState { clusters, deferred_merge });
+/// Where the tables of stores lie.
+pub(crate) type Spans = (TableSpan, bits::Spans);
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<ListState>() <= 64, "one cache line");
-
-/// What all mechanisms count for one CPU in one zone.
-#[derive(Default)]
-pub(crate) struct Counts {
-    deferred_merge: deferred_merge::Counts,
-    clusters: clusters::Counts,
-}
-
-all_atomic!(Counts { deferred_merge, clusters });
-
-/// Where the mechanisms' tables lie.
-pub(crate) type TransferSpans = (TableSpan, bits::Spans);
-
-/// The tables of all mechanisms.
+/// The tables of stores.
 #[derive(Clone, Copy)]
-pub(crate) struct TransferTables {
-    clusters: clusters::Table,
+pub(crate) struct Tables {
+    published: published::Tables,
     bits: bits::Tables,
 }
 
 /// Plans the tables; `None` if they do not fit an address space.
-pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
-    match (clusters::plan(planner, sizes), bits::plan(planner, sizes)) {
-        (Some(clusters), Some(bits)) => Some((clusters, bits)),
+pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
+    match (published::plan(planner, sizes), bits::plan(planner, sizes)) {
+        (Some(published), Some(bits)) => Some((published, bits)),
         _ => None,
     }
 }
 
-impl TransferTables {
+impl Tables {
     /// The tables at spans that [`plan`] made; `None` if a span does not lie in the region.
     ///
     /// # Safety
     ///
     /// As for [`ControlRegion::table`].
-    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let (clusters, bits) = *spans;
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &Spans) -> Option<Self> {
+        let (published, bits) = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
-        unsafe { Some(Self { clusters: region.table(clusters)?, bits: bits::Tables::carve(region, &bits)? }) }
+        unsafe {
+            Some(Self {
+                published: published::Tables::carve(region, published)?,
+                bits: bits::Tables::carve(region, &bits)?,
+            })
+        }
     }
 
     /// Prepares the tables of a new yard; `None` if its zones are not those that the tables were planned for.
     pub(crate) fn assign(
         &self,
         zones: &[Zone],
-        mechanism: Mechanism,
+        policy: ZonePolicy,
         batch: &dyn Fn(PageCount) -> PageCount,
     ) -> Option<()> {
-        clusters::assign(self.clusters, zones, mechanism.merging(), batch)
+        self.published.assign(zones, policy.parts().store, batch)
     }
 
     /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
     pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
-        clusters::fits(self.clusters, zones) && self.bits.fit(sizes)
+        self.published.fit(zones) && self.bits.fit(sizes)
     }
 
     /// The order of the lines of bits, where free frames are bits.
@@ -169,73 +143,7 @@ impl TransferTables {
 impl MechanismTypes for Mechanisms {
     type State = State;
     type Counts = Counts;
-    type Tables = TransferTables;
-}
-
-/// A mechanism with its knobs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mechanism {
-    Pagewise(pagewise::Knobs),
-    DeferredMerge,
-    Clusters(clusters::Knobs),
-    Bits,
-}
-
-impl Mechanism {
-    /// The mechanism and knobs of a policy; `None` if it is not compiled in.
-    pub(crate) fn of(policy: ZonePolicy) -> Option<Self> {
-        use pagewise::Knobs;
-        let (is_compiled_in, mechanism) = match policy {
-            ZonePolicy::Vanilla => (true, Self::Pagewise(Knobs::Batched)),
-            ZonePolicy::BigPcp => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::Batched)),
-            ZonePolicy::Vanilla416 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PickUnderLock)),
-            ZonePolicy::Vanilla417 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::FirstBuddies)),
-            ZonePolicy::Prefetch => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchNext)),
-            ZonePolicy::PrefetchBeforeLock => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchBeforeLock)),
-            ZonePolicy::LockPerPage => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::LockPerPage)),
-            ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
-            ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
-            ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
-            // The placement tells these apart.
-            _ => (policy.keeps_bits(), Self::Bits),
-        };
-        is_compiled_in.then_some(mechanism)
-    }
-
-    /// Whether that is a counter of this mechanism.
-    #[cfg(all(test, loom))]
-    pub(crate) fn counts(self, name: &str) -> bool {
-        let own: [&[CounterInfo]; 2] = match self {
-            Self::Pagewise(_) => [&[], &[]],
-            Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
-            Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
-            Self::Bits => [bits::COUNTERS, &[]],
-        };
-        own.iter().copied().flatten().any(|info| info.name == name)
-    }
-
-    /// How the mechanism treats single pages that a drain frees.
-    pub(in crate::store) fn merging(self) -> deferred_merge::Merging {
-        match self {
-            Self::DeferredMerge => deferred_merge::Merging::Deferred,
-            Self::Clusters(_) => deferred_merge::Merging::Grouped,
-            _ => deferred_merge::Merging::AtOnce,
-        }
-    }
-
-    /// The mechanism in force in a zone.
-    pub(crate) fn in_force(zone: &Zone) -> Self {
-        Self::of(zone.policy()).unwrap_or(Self::Pagewise(pagewise::Knobs::Batched))
-    }
-}
-
-/// The mechanisms that are compiled in, as a set of bits.
-pub(crate) const COMPILED_IN: u64 =
-    pagewise::HAS_VARIANTS as u64 | (deferred_merge::COMPILED_IN as u64) << 1 | (clusters::COMPILED_IN as u64) << 2;
-
-/// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
-pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
-    (policy == ZonePolicy::BigPcp).then_some(pagewise::BIG_LISTS)
+    type Tables = Tables;
 }
 
 /// What a refill asks for.
@@ -303,16 +211,9 @@ pub(crate) fn mend<P: Platform>(view: ZoneView<'_, P>) {
 /// Returns to the free lists, merged, all that the mechanisms hold.
 pub(crate) fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     view.platform.begin_activity(Activity::Collect);
-    if deferred_merge::COMPILED_IN {
-        clusters::collect(view, Mechanism::in_force(view.zone).merging());
-    }
+    published::collect(view);
     bits::collect(view);
     view.platform.end_activity(Activity::Collect, PageCount(0));
-}
-
-/// Merges the deferred merges of a range, as far as buddies are free; the number of merges.
-pub(crate) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) -> u64 {
-    if view.has_unmerged_racy() { deferred_merge::merge_range(view, frames) } else { 0 }
 }
 
 /// As far as the effort of a request for that order and type allows, returns to the free lists what serves it, until there is `enough`.
@@ -327,7 +228,7 @@ pub(crate) fn collect_within<P: Platform>(
     view.platform.begin_activity(Activity::Collect);
     bits::collect_for(view, order, migrate_type);
     if order > Order::ZERO {
-        deferred_merge::merge_some(view, FEW_PAGEBLOCKS, || view.zone.has_block_of_type_racy(order, migrate_type));
+        published::merge_some(view, order, migrate_type);
         bits::collect_split(view, effort.lines, enough);
     }
     view.platform.end_activity(Activity::Collect, PageCount(0));
@@ -371,60 +272,6 @@ pub(crate) fn free_as_bits_racy<P: Platform>(view: ZoneView<'_, P>) -> (PageCoun
     if view.keeps_bits() { (view.bits_pages_racy(), bits::largest_racy(view)) } else { Default::default() }
 }
 
-/// Free frames whose merge is deferred. Possibly stale.
-pub(crate) fn unmerged_pages_racy(zone: &Zone) -> PageCount {
-    PageCount(zone.mechanisms.lists.deferred_merge.skipped_racy())
-}
-
-impl<P: Platform> BlockHooks for LockedZone<'_, P> {
-    #[inline(always)]
-    fn block_added(&mut self, block: MapPlace, tag: Tag, neighbour: Link, end: Place) {
-        self.note_tagged(block.index() as usize, tag.order());
-        if tag.order() == Order::ZERO
-            && tag.residence() == Residence::Resident
-            && self.zone.mechanisms.lists.clusters.is_joining()
-        {
-            clusters::join(self, self.map.pfn(block), tag, self.map.linked(neighbour), end);
-        }
-    }
-
-    #[inline(always)]
-    fn block_removed(&mut self, block: MapPlace, tag: Tag, prev: Link) {
-        if deferred_merge::COMPILED_IN && tag.has_marks() {
-            leave_list(self, block, tag, prev);
-        }
-    }
-
-    #[inline(always)]
-    fn block_relinked(&mut self, pfn: Pfn, tag: Tag) {
-        if deferred_merge::COMPILED_IN && tag.is_merge_skipped() {
-            // Its buddy may still be free.
-            deferred_merge::mark_skipped(self, pfn);
-        }
-    }
-
-    #[inline(always)]
-    fn only_looks_free(&self, pfn: Pfn, tag: Tag) -> bool {
-        self.may_be_in_transit(tag) && !clusters::is_in_listed_cluster(self, pfn)
-    }
-
-    #[inline(always)]
-    fn may_be_in_transit(&self, tag: Tag) -> bool {
-        clusters::COMPILED_IN && tag.is_tentative()
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag: Tag, prev: Link) {
-    if tag.is_merge_skipped() {
-        locked.sub_skipped(1);
-    }
-    if tag.is_tentative() {
-        clusters::leave(locked, locked.map.pfn(block), tag, prev);
-    }
-}
-
 /// An equation of a mechanism that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unsound {
@@ -463,13 +310,12 @@ pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Foun
 
 /// Checks what the mechanisms keep about the free lists, whose links are sound and which have `unmerged` marked pages.
 pub(crate) fn validate_lists<P: Platform>(locked: &LockedZone<'_, P>, unmerged: u64) -> Result<(), Unsound> {
-    compare("pages that skipped merging", unmerged_pages_racy(locked.zone).0, unmerged)?;
-    clusters::validate(locked)
+    published::validate(locked, unmerged)
 }
 
-/// The counters of each mechanism.
+/// The counters of each store.
 const COUNTERS: [&[CounterInfo]; 4] =
-    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, bits::COUNTERS];
+    [quiescence::COUNTERS, published::COUNTERS[0], published::COUNTERS[1], bits::COUNTERS];
 
 impl MechanismCounts {
     /// The number of counters.
@@ -483,8 +329,7 @@ impl MechanismCounts {
         let counts = &cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu)).mechanisms;
         let mut values = quiescence::count(view, counts, cpu)
             .into_iter()
-            .chain(deferred_merge::count(view, counts, cpu))
-            .chain(clusters::count(view, counts, cpu))
+            .chain(published::count(view, counts, cpu))
             .chain(bits::count(view, counts, cpu));
         Self(core::array::from_fn(|_| values.next().flatten()))
     }

@@ -1,14 +1,15 @@
-//! Transfer: how batches of blocks move between the lists of CPUs and the store, by the mechanism in force.
+//! Transfer: how batches of blocks move between the lists of CPUs and the store, as the policy in force has it.
 //!
 //! A CPU calls [`fetch`] and [`Drain`] while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under it.
 
 use crate::placement;
 use crate::platform::{Activity, Platform};
 use crate::store::batch::Batch;
-use crate::store::buddy::{clusters, deferred_merge, pagewise};
-use crate::store::{Mechanism, RefillRequest, bits, page_check, takes_bits};
+use crate::store::buddy::pagewise;
+use crate::store::{RefillRequest, bits, page_check, published, takes_bits};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::checks::PageChecks;
+use crate::zone::policy::{Store, Transfer};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Fetches blocks for a per-CPU list, tags them as blocks of such lists, and gives them to `deliver` a batch at a time, in the
@@ -20,12 +21,11 @@ use crate::zone::view::{LockedZone, ZoneView};
 /// The mechanisms' own functions are never inlined: kernels have small stacks, and the buffers of all mechanisms would lie in one frame.
 pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
     view.platform.begin_activity(Activity::Refill);
-    let got = match Mechanism::in_force(view.zone) {
-        Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
-        Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
-            clusters::fetch(view, refill, knobs, deliver)
+    let got = match view.zone.policy().parts().store {
+        Store::Bits if takes_bits(view, refill.blocks) => placement::fetch(view, refill, deliver),
+        Store::Buddy(transfer) if published::COMPILED_IN && transfer != Transfer::Batched => {
+            published::fetch(view, transfer, refill, deliver)
         }
-        Mechanism::Bits if takes_bits(view, refill.blocks) => placement::fetch(view, refill, deliver),
         _ => pagewise::fetch(view, refill, deliver),
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
@@ -66,7 +66,7 @@ pub(crate) enum DrainReason {
 /// A drain of one CPU's lists. Drops the zone lock, if it holds it, when dropped.
 pub(crate) struct Drain<'a, P: Platform> {
     view: ZoneView<'a, P>,
-    mechanism: Mechanism,
+    store: Store,
     cpu: CpuId,
     reason: DrainReason,
     /// Frames given back under the span that is open, if one is.
@@ -77,14 +77,14 @@ pub(crate) struct Drain<'a, P: Platform> {
 impl<'a, P: Platform> Drain<'a, P> {
     /// The caller holds the lock of the lists of `cpu` while this lives.
     pub(crate) fn begin(view: ZoneView<'a, P>, cpu: CpuId, reason: DrainReason) -> Self {
-        Self { view, mechanism: Mechanism::in_force(view.zone), cpu, reason, pages: None, locked: None }
+        Self { view, store: view.zone.policy().parts().store, cpu, reason, pages: None, locked: None }
     }
 
     /// Gives back what `take` puts into an empty batch: the oldest blocks of a list. Returns their number.
     pub(crate) fn give_back(&mut self, order: Order, take: impl FnOnce(&mut Batch)) -> usize {
         self.begin_span();
-        if let Mechanism::Pagewise(knobs) = self.mechanism {
-            knobs.before_picking(&mut self.locked, self.view, self.cpu);
+        if let Store::Buddy(transfer) = self.store {
+            published::before_picking(transfer, &mut self.locked, self.view, self.cpu);
         }
         let mut batch = Batch::new();
         take(&mut batch);
@@ -116,22 +116,16 @@ impl<'a, P: Platform> Drain<'a, P> {
     fn free_all(&mut self, batch: &Batch, order: Order) {
         let Self { view, cpu, .. } = *self;
         self.pages = self.pages.map(|pages| pages + ((batch.len() as u64) << order.0));
-        let defers = deferred_merge::COMPILED_IN && order == Order::ZERO && self.reason == DrainReason::Overflow;
-        match self.mechanism {
-            Mechanism::Pagewise(knobs) => knobs.give_back(&mut self.locked, view, cpu, batch, order),
-            Mechanism::Clusters(clusters::Knobs::Bulk) if clusters::COMPILED_IN && defers => {
-                clusters::give_back(&mut self.locked, view, cpu, batch);
-            }
-            Mechanism::DeferredMerge | Mechanism::Clusters(_) if defers => {
-                if let Some(locked) = view.lock_unless(&mut self.locked, cpu) {
-                    deferred_merge::give_back(locked, batch);
-                }
-            }
-            Mechanism::Bits => {
+        match self.store {
+            Store::Bits => {
                 placement::step(view, cpu, batch.len());
                 bits::give_back(&mut self.locked, view, cpu, batch, order);
             }
-            _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
+            Store::Buddy(transfer) if published::COMPILED_IN && transfer != Transfer::Batched => {
+                let merged = self.reason == DrainReason::Emptying;
+                published::give_back((transfer, merged), &mut self.locked, view, cpu, (batch, order));
+            }
+            Store::Buddy(_) => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
         }
     }
 

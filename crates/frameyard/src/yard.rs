@@ -205,7 +205,7 @@ impl<P: Platform> Yard<P> {
             other_runs: map.numbering().other_runs(),
         };
         let cpus = tables.cpus();
-        let list_orders = ListOrders::new(geometry, tables.transfer.line_of_bits());
+        let list_orders = ListOrders::new(geometry, tables.store.line_of_bits());
         Self {
             platform,
             map,

@@ -91,7 +91,7 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
     let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < counts.nodes);
     let sound = found.numbering.is_sound()
         && nodes_exist
-        && tables.transfer.fit(tables.zones, &counts.transfer())
+        && tables.store.fit(tables.zones, &counts.store())
         && found.memory_is_sound()
         && found.sections_have_memory()
         && found.devices_are_sound();

@@ -12,7 +12,6 @@ use crate::boot::{
 use crate::memmap::{MapWriter, MemMap, Numbering};
 use crate::page::Page;
 use crate::platform::Platform;
-use crate::store::Mechanism;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{Zone, ZoneTables};
@@ -65,12 +64,14 @@ pub(crate) unsafe fn init<P: Platform>(
         platform,
     };
     mark_cma(&initialisation, memory, mode)?;
-    let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
+    if !config.policy.is_built() {
+        return Err(BootError::PolicyNotBuilt(config.policy));
+    }
     if layout.counts.free_bits != config.policy.keeps_bits() {
         return Err(BootError::LayoutMismatch);
     }
     let batch = |present| planned_batch(config, present);
-    tables.transfer.assign(tables.zones, mechanism, &batch).ok_or(BootError::LayoutMismatch)?;
+    tables.store.assign(tables.zones, config.policy, &batch).ok_or(BootError::LayoutMismatch)?;
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
     initialisation.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;

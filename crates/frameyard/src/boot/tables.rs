@@ -12,7 +12,7 @@ use crate::lists::{CpuLists, LargeLists, PerCpuPages};
 use crate::memmap::{MemMap, Numbering, RangeEntry, RunEntry, SectionSlot, range_of, ranges_in, slots_for};
 use crate::placement::DefragMode;
 use crate::platform::{LockError, LockId, Platform};
-use crate::store::{self, TableSizes, TransferSpans, TransferTables};
+use crate::store::{self, TableSizes, published};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{
@@ -75,7 +75,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 33 | store::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 33 | (published::COMPILED_IN as u64) << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -116,8 +116,8 @@ impl TableCounts {
         self.nodes * ZoneKind::COUNT
     }
 
-    /// The sizes that tables of transfer mechanisms follow from.
-    pub(super) const fn transfer(&self) -> TableSizes {
+    /// The sizes that tables of stores follow from.
+    pub(super) const fn store(&self) -> TableSizes {
         let Self { cpus, free_bits, batch_words, .. } = *self;
         TableSizes {
             cpus,
@@ -133,13 +133,13 @@ impl TableCounts {
 /// Where all tables lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TablePlan {
-    transfer: TransferSpans,
+    store: store::Spans,
     pub(super) tables: [TableSpan; TABLES],
     /// Size of the control region.
     pub(super) bytes: usize,
 }
 
-/// Declares the tables behind those of the transfer mechanisms: their entries, and how many each has.
+/// Declares the tables behind those of stores: their entries, and how many each has.
 macro_rules! tables {
     ($counts:ident: $($(#[$doc:meta])* $name:ident: $entry:ty = $count:expr),+ $(,)?) => {
         const TABLES: usize = [$(stringify!($name)),+].len();
@@ -150,8 +150,8 @@ macro_rules! tables {
             pub(super) header: &'static [AtomicU64],
             /// What the map covers, once the tables are in use: what they say of other frames is then left out.
             pub(super) frames: Option<PfnRange>,
-            /// The tables of the transfer mechanisms.
-            pub(crate) transfer: TransferTables,
+            /// The tables of stores.
+            pub(crate) store: store::Tables,
             $($(#[$doc])* pub(crate) $name: &'static [$entry],)+
         }
 
@@ -164,12 +164,12 @@ macro_rules! tables {
                 if $counts.frames.0 >= u32::MAX as u64 || planner.table::<AtomicU64>(HEADER_WORDS).is_none() {
                     return None;
                 }
-                let Some(transfer) = store::plan(&mut planner, &$counts.transfer()) else { return None };
+                let Some(store) = store::plan(&mut planner, &$counts.store()) else { return None };
                 let tables = [$(match planner.table::<$entry>($count) {
                     Some(span) => span,
                     None => return None,
                 }),+];
-                Some(TablePlan { transfer, tables, bytes: planner.bytes() })
+                Some(TablePlan { store, tables, bytes: planner.bytes() })
             }
         }
 
@@ -186,7 +186,7 @@ macro_rules! tables {
                     Some(Self {
                         header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
                         frames: None,
-                        transfer: TransferTables::carve(&region, &plan.transfer)?,
+                        store: store::Tables::carve(&region, &plan.store)?,
                         $($name: region.table(spans.next()?)?,)+
                     })
                 }
@@ -404,7 +404,7 @@ impl Tables {
             regions: self.regions,
             geometry,
             checks: self.checks(),
-            mechanisms: self.transfer,
+            mechanisms: self.store,
         }
     }
 

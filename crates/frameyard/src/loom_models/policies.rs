@@ -11,10 +11,11 @@ use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::{PolicyError, ZonePolicy};
 use crate::stats::CounterKind;
-use crate::store::Mechanism;
+use crate::store::published;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
+use crate::zone::policy::Store;
 
 /// The bound of involuntary switches. Executions are long because a change of the policy takes every list lock. One switch
 /// finds every broken variant.
@@ -53,11 +54,11 @@ fn finish(main: &Runner, high: u32) {
 }
 
 fn assert_nothing_left_over(main: &Runner) {
-    let mechanism = Mechanism::of(main.yard.policy()).expect("a policy that is compiled in");
+    let store = main.yard.policy().parts().store;
     for (info, value) in main.yard.zone(ZONE).mechanism_counts().iter() {
         let is_held = info.kind == CounterKind::Gauge && !info.name.ends_with("_max");
         assert!(
-            !is_held || mechanism.counts(info.name) || value.unwrap_or(0) == 0,
+            !is_held || published::counts(store, info.name) || value.unwrap_or(0) == 0,
             "{}: {value:?} {LEFT_OVER}",
             info.name
         );

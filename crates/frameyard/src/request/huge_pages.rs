@@ -68,7 +68,7 @@ impl<P: Platform> Yard<P> {
     /// The state that users see of a block with this head and tag. A frame that is free as a bit has no tag of its own, so internally it looks
     /// like one on a per-CPU list.
     pub(crate) fn visible_state(&self, head: Pfn, tag: Tag) -> FrameState {
-        let is_bit = || self.tables.transfer.is_free_bit_racy(self.map.place(head));
+        let is_bit = || self.tables.store.is_free_bit_racy(self.map.place(head));
         if tag.is_block(FrameState::PerCpu, Order::ZERO) && is_bit() { FrameState::BuddyFree } else { tag.state() }
     }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this one | the buddy algorithm: splitting blocks on allocation, merging them with their buddies on free |
 //! | [`free_area`] | the lists |
-//! | [`pagewise`], [`deferred_merge`], [`clusters`] | how batches move between these lists and those of CPUs |
+//! | [`pagewise`] | how batches move between these lists and those of CPUs |
 //! | [`range`], [`isolate`], [`reporting`], [`compacting`], [`growth`] | ranges, isolated pageblocks, blocks on their way to the host, compaction, memory that comes and goes |
 
 use crate::memmap::{Located, MapBlock, MapPlace};
@@ -15,9 +15,7 @@ use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::Place;
 use crate::zone::view::{ListRules, LockedZone};
 
-pub(crate) mod clusters;
 pub(crate) mod compacting;
-pub(crate) mod deferred_merge;
 pub(crate) mod free_area;
 pub(crate) mod growth;
 pub(crate) mod isolate;

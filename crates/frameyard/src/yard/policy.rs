@@ -9,7 +9,7 @@
 
 use crate::lists::{CpuLists, lock_each};
 use crate::platform::{LockError, Platform};
-use crate::store::{self, Mechanism};
+use crate::store;
 use crate::sync::is_broken;
 use crate::units::errors;
 use crate::yard::Yard;
@@ -56,7 +56,9 @@ impl<P: Platform> Yard<P> {
     /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames. Waits for a change by another
     /// caller, with a bound.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
-        Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
+        if !policy.is_built() {
+            return Err(PolicyError::NotBuilt(policy));
+        }
         let from = self.policy();
         if from != policy && !(from.is_changeable() && policy.is_changeable()) {
             return Err(PolicyError::OtherStore { from, to: policy });

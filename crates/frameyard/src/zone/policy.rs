@@ -1,13 +1,16 @@
-//! Policies: the published ways to move batches between per-CPU lists and a zone. One choice for the whole yard, changeable while
-//! it runs.
+//! Policies: where free frames rest and how batches move there, which pageblock serves a request, and how large the lists of CPUs are. One choice
+//! for the whole yard.
+//!
+//! A policy is the name of three values ([`Parts`]). What each means is up to the [store](crate::store), the [placement](crate::placement) and the
+//! [lists](crate::lists), which read theirs alone.
 
 use crate::units::named;
 
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time, unless one of the two [keeps free frames as bits](Self::keeps_bits). A build may leave out policies of free lists other
-/// than [`Vanilla`](Self::Vanilla) (crate features). It refuses them with an error.
+/// changes it at any time, unless one of the two [keeps free frames as bits](Self::keeps_bits). A build without the feature `published` refuses policies
+/// of free lists other than [`Vanilla`](Self::Vanilla) with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
@@ -53,7 +56,100 @@ named!(ZonePolicy:
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page",
     Vanilla417 => "vanilla-4.17", Bits => "bits", BitsTrees => "bits-trees");
 
+/// What a policy is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parts {
+    pub(crate) store: Store,
+    pub(crate) placement: PlacementRule,
+    pub(crate) lists: ListSizes,
+}
+
+/// Where free frames rest that are on no list of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Store {
+    /// As bits of their pageblocks.
+    Bits,
+    /// On free lists with merging buddies.
+    Buddy(Transfer),
+}
+
+/// How batches move between the lists of CPUs and free lists. All but the first are [published](crate::store::published) ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transfer {
+    /// One hold of the zone lock per refill or drain. A drain reads ahead what merging will read.
+    Batched,
+    /// As `Batched`; a drain picks its blocks under the lock, reads nothing ahead and frees each by itself.
+    PickUnderLock,
+    /// As `Batched`; a drain reads ahead the first buddies of its blocks and frees each by itself.
+    FirstBuddies,
+    /// As `Batched`; a refill prefetches the next page of a list while it takes the current one.
+    PrefetchNext,
+    /// As `Batched`; a refill prefetches the pages of a list before it takes the lock.
+    PrefetchBeforeLock,
+    /// One hold of the lock per page.
+    LockPerPage,
+    /// Single pages that a drain frees merge later.
+    DeferredMerge,
+    /// As `DeferredMerge`, and neighbours on a free list move together; drained pages join clusters page by page.
+    Clusters,
+    /// As `Clusters`; several clusters move at once, and a drained batch goes in as one cluster.
+    ClusterBatches,
+}
+
+/// Which pageblock serves a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlacementRule {
+    /// That of the first block on a free list.
+    FirstListed,
+    /// The fullest that has a block of the order.
+    Fullest,
+    /// One of the CPU's tree.
+    Tree,
+}
+
+/// How large the lists of CPUs are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ListSizes {
+    /// As the yard [sizes](crate::zone::pcp_sizing) them.
+    OfYard,
+    /// So large that refills and drains are rare.
+    Big,
+}
+
+impl Parts {
+    const fn bits(placement: PlacementRule) -> Self {
+        Self { store: Store::Bits, placement, lists: ListSizes::OfYard }
+    }
+
+    const fn buddy(transfer: Transfer, lists: ListSizes) -> Self {
+        Self { store: Store::Buddy(transfer), placement: PlacementRule::FirstListed, lists }
+    }
+}
+
 impl ZonePolicy {
+    /// What it is made of.
+    pub(crate) const fn parts(self) -> Parts {
+        match self {
+            Self::Vanilla => Parts::buddy(Transfer::Batched, ListSizes::OfYard),
+            Self::Vanilla416 => Parts::buddy(Transfer::PickUnderLock, ListSizes::OfYard),
+            Self::Vanilla417 => Parts::buddy(Transfer::FirstBuddies, ListSizes::OfYard),
+            Self::Prefetch => Parts::buddy(Transfer::PrefetchNext, ListSizes::OfYard),
+            Self::PrefetchBeforeLock => Parts::buddy(Transfer::PrefetchBeforeLock, ListSizes::OfYard),
+            Self::LockPerPage => Parts::buddy(Transfer::LockPerPage, ListSizes::OfYard),
+            Self::SkipMerge => Parts::buddy(Transfer::DeferredMerge, ListSizes::OfYard),
+            Self::Cluster => Parts::buddy(Transfer::Clusters, ListSizes::OfYard),
+            Self::ClusterBulk => Parts::buddy(Transfer::ClusterBatches, ListSizes::OfYard),
+            Self::BigPcp => Parts::buddy(Transfer::Batched, ListSizes::Big),
+            Self::Bits => Parts::bits(PlacementRule::Fullest),
+            Self::BitsTrees => Parts::bits(PlacementRule::Tree),
+        }
+    }
+
+    /// Whether this build has it.
+    pub(crate) const fn is_built(self) -> bool {
+        cfg!(feature = "published") || matches!(self, Self::Vanilla) || self.keeps_bits()
+    }
+
     /// The policies between which a yard in use can change: those that keep free frames on free lists.
     pub const CHANGEABLE: [Self; Self::Bits as usize] = match Self::ALL.first_chunk() {
         Some(changeable) => *changeable,

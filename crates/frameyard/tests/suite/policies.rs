@@ -271,7 +271,7 @@ fn policies_change_while_other_cpus_allocate_and_free() {
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
 }
 
-#[cfg(not(feature = "policy-clusters"))]
+#[cfg(not(feature = "published"))]
 #[test]
 fn a_policy_that_is_not_compiled_in_is_refused() {
     let yard = Fixture::small(1, 8 << 10);

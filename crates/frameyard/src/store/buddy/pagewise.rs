@@ -1,9 +1,8 @@
 //! Page-wise transfer: blocks move between a per-CPU list and the free lists one by one under the zone lock.
 //!
-//! Every other mechanism falls back to this one, and is compared with it. [`Knobs`] select the published variants: how often the
-//! zone lock is taken, what is prefetched, and how a drain picks its blocks.
+//! The [published](crate::store::published) ways are compared with this one, and fall back to it.
 //!
-//! By default a refill or drain takes the zone lock once, however many blocks it moves. A drain picks its blocks before it takes
+//! A refill or drain takes the zone lock once, however many blocks it moves. A drain picks its blocks before it takes
 //! the lock, without a look at their pages, and reads the pages of their buddies on every level. So merging under the lock finds its
 //! cache lines. It frees neighbours as one block. The kernel does less: it picks under the lock and reads nothing ahead (up to 4.16),
 //! or reads only first buddies (from 4.17 on, `free_pcppages_bulk`), and frees each page by itself.
@@ -17,100 +16,6 @@ use crate::units::{CpuId, Order, PageCount};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
 use crate::zone::view::{ListRules, LockedZone, ZoneView};
-
-mod prefetching;
-mod single;
-
-/// Whether the variants beside `vanilla` are compiled in.
-pub(crate) const HAS_VARIANTS: bool = cfg!(feature = "policy-pagewise-variants");
-
-/// The limits of a CPU's lists in a zone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ListLimits {
-    /// The most frames that the lists hold.
-    pub(crate) high: u32,
-    /// The frames that move at once.
-    pub(crate) batch: u32,
-}
-
-/// The limits under `big-pcp`. (Small in models, whose yards are small.)
-pub(crate) const BIG_LISTS: ListLimits =
-    if cfg!(loom) { ListLimits { high: 12, batch: 2 } } else { ListLimits { high: 65532, batch: 10922 } };
-
-/// How pages move one by one. The knobs of the published variants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Knobs {
-    /// One lock acquisition per refill or drain; a drain reads ahead.
-    Batched,
-    /// As `Batched`; a refill prefetches the next page of a list while it takes the current one.
-    PrefetchNext,
-    /// As `Batched`; a refill prefetches the pages of a list before it takes the lock.
-    PrefetchBeforeLock,
-    /// One lock acquisition per page.
-    LockPerPage,
-    /// One lock acquisition per refill or drain; a drain picks its blocks under the lock, reads nothing ahead and frees each by
-    /// itself (the kernel up to 4.16).
-    PickUnderLock,
-    /// One lock acquisition per refill or drain; a drain reads ahead the buddies of its blocks and frees each by itself (the kernel
-    /// from 4.17 on).
-    FirstBuddies,
-}
-
-impl Knobs {
-    /// Fetches blocks for a refill; returns their number.
-    #[inline(never)]
-    pub(crate) fn fetch<P: Platform>(
-        self,
-        view: ZoneView<'_, P>,
-        refill: RefillRequest,
-        deliver: impl FnMut(&Batch),
-    ) -> usize {
-        match self {
-            Self::PrefetchNext if HAS_VARIANTS => prefetching::fetch(view, refill, deliver),
-            Self::PrefetchBeforeLock if HAS_VARIANTS => {
-                prefetching::ahead_of_lock(view, refill);
-                fetch(view, refill, deliver)
-            }
-            Self::LockPerPage if HAS_VARIANTS => single::fetch(view, refill, deliver),
-            _ => fetch(view, refill, deliver),
-        }
-    }
-
-    /// Takes the zone lock if blocks are picked under it.
-    pub(crate) fn before_picking<'a, P: Platform>(
-        self,
-        locked: &mut Option<LockedZone<'a, P>>,
-        view: ZoneView<'a, P>,
-        cpu: CpuId,
-    ) {
-        if HAS_VARIANTS && self == Self::PickUnderLock {
-            let _ = view.lock_unless(locked, cpu);
-        }
-    }
-
-    /// Frees a batch.
-    pub(crate) fn give_back<'a, P: Platform>(
-        self,
-        locked: &mut Option<LockedZone<'a, P>>,
-        view: ZoneView<'a, P>,
-        cpu: CpuId,
-        batch: &Batch,
-        order: Order,
-    ) {
-        match self {
-            Self::LockPerPage if HAS_VARIANTS => {
-                *locked = None;
-                single::give_back_each(view, cpu, batch, order);
-            }
-            Self::PickUnderLock if HAS_VARIANTS => single::give_back(locked, view, cpu, batch, order),
-            Self::FirstBuddies if HAS_VARIANTS => {
-                single::read_buddies_ahead(locked.as_ref(), view, batch, order);
-                single::give_back(locked, view, cpu, batch, order);
-            }
-            _ => give_back(locked, view, cpu, batch, order),
-        }
-    }
-}
 
 /// Fetches blocks under one hold of the zone lock.
 #[inline(never)]
@@ -237,7 +142,7 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order
 }
 
 /// The block that the block of `order` around this place would merge with.
-fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -> MapPlace {
+pub(in crate::store) fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -> MapPlace {
     view.map.buddy(view.map.head(place, order), order)
 }
 
@@ -285,7 +190,11 @@ fn read_level<P: Platform>(view: ZoneView<'_, P>, blocks: &Merging) -> Merging {
 }
 
 /// The blocks of a batch.
-fn blocks_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) -> impl Iterator<Item = MapBlock> {
+pub(in crate::store) fn blocks_of<P: Platform>(
+    view: ZoneView<'_, P>,
+    batch: &Batch,
+    order: Order,
+) -> impl Iterator<Item = MapBlock> {
     batch.iter().map(move |entry| MapBlock { head: view.map.checked(*entry), order })
 }
 

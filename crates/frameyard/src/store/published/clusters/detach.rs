@@ -18,11 +18,10 @@ use crate::page::{FrameState, Link, MECHANISM, Tag};
 use crate::platform::Platform;
 use crate::store::RefillRequest;
 use crate::store::batch::{BATCH, Batch};
-use crate::store::buddy::clusters::Knobs;
-use crate::store::buddy::clusters::list::ClusterId;
-use crate::store::buddy::clusters::plan::{Plan, Planned};
-use crate::store::buddy::clusters::record::Record;
 use crate::store::buddy::pagewise;
+use crate::store::published::clusters::list::ClusterId;
+use crate::store::published::clusters::plan::{Plan, Planned};
+use crate::store::published::clusters::record::Record;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::counters::TransferCounters;
 use crate::zone::exclusive::add_exclusive;
@@ -88,11 +87,11 @@ enum Head {
 pub(crate) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest,
-    knobs: Knobs,
+    several: bool,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let RefillRequest { wanted, room, .. } = refill;
-    let most = if knobs == Knobs::Bulk { room / 2 } else { wanted };
+    let most = if several { room / 2 } else { wanted };
     let mut got = 0;
     while got < wanted {
         let left = wanted - got;

@@ -6,7 +6,7 @@ use crate::units::MigrateType;
 
 /// What clusters count for one CPU.
 #[derive(Default)]
-pub(in crate::store) struct Counts {
+pub(in crate::store::published) struct Counts {
     /// Clusters that refills detached from their lists.
     pub(super) detachments: AtomicU64,
     /// Their pages.

@@ -1,4 +1,4 @@
-//! Clusters in transit (`zone::store::clusters`): their pages look free but are on no list, while another CPU merges, moves
+//! Clusters in transit (`store::published::clusters`): their pages look free but are on no list, while another CPU merges, moves
 //! a pageblock's pages to other lists, or quiesces the zone.
 //!
 //! A batch has two pages, and so has a cluster: one page of each of two pageblocks. A CPU that frees a buddy of one of them
@@ -15,7 +15,7 @@ use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{LIST_DAMAGES, assert_fails_within, explore_within, in_long_runs, policies};
 use crate::policy::ZonePolicy;
 use crate::store::Quiescence;
-use crate::store::buddy::clusters::record::Record;
+use crate::store::published::clusters::record::Record;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::watermarks::PcpSizing;

@@ -20,6 +20,7 @@
 use crate::page::{Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store::batch::Batch;
+use crate::store::published::COMPILED_IN;
 use crate::store::statistics::{counters, read};
 use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -27,9 +28,6 @@ use crate::zone::block_list::Place;
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::view::{LockedZone, ZoneView};
-
-/// Whether the mechanism is compiled in.
-pub(crate) const COMPILED_IN: bool = cfg!(feature = "policy-deferred-merge");
 
 /// The most pages treated under one hold of the lock.
 const AT_ONCE: usize = if cfg!(loom) { 2 } else { 32 };
@@ -110,7 +108,7 @@ pub(crate) trait SkipHooks {
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     fn skip_state(&self) -> &'a State {
-        &self.zone.mechanisms.lists.deferred_merge
+        &self.zone.mechanisms.published.deferred_merge
     }
 
     /// Whether a free may skip merging. Exact under the zone lock, except for the count of considered compactions, which may

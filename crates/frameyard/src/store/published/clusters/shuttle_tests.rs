@@ -2,7 +2,7 @@
 
 use crate::policy::ZonePolicy;
 use crate::shuttle_tests::{DAMAGES, assert_fails, busy};
-use crate::store::buddy::clusters::record::Record;
+use crate::store::published::clusters::record::Record;
 use crate::sync::{Weakness, weakened};
 
 #[test]

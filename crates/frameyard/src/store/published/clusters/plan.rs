@@ -14,8 +14,8 @@
 use crate::page::{Link, MECHANISM};
 use crate::platform::{Access, Platform};
 use crate::store::batch::BATCH;
-use crate::store::buddy::clusters::list::ClusterId;
-use crate::store::buddy::clusters::record::{Record, RecordState};
+use crate::store::published::clusters::list::ClusterId;
+use crate::store::published::clusters::record::{Record, RecordState};
 use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::counters::TransferCounters;
@@ -103,8 +103,8 @@ impl Plan {
         if cfg!(loom) {
             return;
         }
-        view.touch_clusters(&view.zone.mechanisms.lists, Access::Read);
-        view.zone.mechanisms.lists.deferred_merge.skipped_racy();
+        view.touch_clusters(&view.zone.mechanisms.published, Access::Read);
+        view.zone.mechanisms.published.deferred_merge.skipped_racy();
         view.touch_free_pages(Access::Read);
         view.zone.free_pages_racy();
         if let Some(pfn) = view.map.linked(self.behind).filter(|pfn| view.blocks.has_memory(*pfn)) {
@@ -155,8 +155,8 @@ impl Plan {
         view.detach_front_locked(hold.proof(), self.migrate_type, self.behind, pages);
         view.touch_free_pages(Access::Write);
         hold.sub_free_pages(pages);
-        view.touch_clusters(&view.zone.mechanisms.lists, Access::Write);
-        view.zone.mechanisms.lists.deferred_merge.sub_skipped(self.skipped as u64);
+        view.touch_clusters(&view.zone.mechanisms.published, Access::Write);
+        view.zone.mechanisms.published.deferred_merge.sub_skipped(self.skipped as u64);
         counters.begin_detachment();
         hold.count_moved(pages);
         true

@@ -6,16 +6,16 @@
 
 use crate::control::{TablePlanner, TableSpan};
 use crate::store::TableSizes;
-use crate::store::buddy::clusters::COMPILED_IN;
-use crate::store::buddy::clusters::list::{State, words_for};
-use crate::store::buddy::deferred_merge::Merging;
+use crate::store::published::COMPILED_IN;
+use crate::store::published::clusters::list::{State, words_for};
+use crate::store::published::deferred_merge::Merging;
 use crate::sync::AtomicU64;
 use crate::units::{ByteSize, Geometry, PageCount, ZoneKind};
 use crate::zone::pcp_sizing::PcpSizing;
 use crate::zone::state::Zone;
 
 /// The words of all zones.
-pub(in crate::store) type Table = &'static [AtomicU64];
+pub(in crate::store::published) type Table = &'static [AtomicU64];
 
 /// How many records a zone of that size gets; none if a batch is a single page.
 fn records_for(pages: PageCount, batch: PageCount) -> u32 {
@@ -53,12 +53,12 @@ pub(crate) const fn batch_words_bound(sizing: PcpSizing, geometry: Geometry, pag
 }
 
 /// Plans the table.
-pub(in crate::store) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TableSpan> {
+pub(in crate::store::published) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TableSpan> {
     planner.table::<AtomicU64>(sizes.batch_words)
 }
 
 /// Gives each zone its part of the table. `None` if the parts do not fill the table.
-pub(in crate::store) fn assign(
+pub(in crate::store::published) fn assign(
     table: Table,
     zones: &[Zone],
     merging: Merging,
@@ -68,7 +68,7 @@ pub(in crate::store) fn assign(
     for zone in zones {
         let present = zone.present();
         let batch = batch(present);
-        let state: &State = &zone.mechanisms.lists.clusters;
+        let state: &State = &zone.mechanisms.published.clusters;
         state.assign(first, records_for(present, batch), batch, merging);
         first = state.words().end;
     }
@@ -76,6 +76,6 @@ pub(in crate::store) fn assign(
 }
 
 /// Whether every zone's part lies in the table.
-pub(in crate::store) fn fits(table: Table, zones: &[Zone]) -> bool {
-    zones.iter().all(|zone| zone.mechanisms.lists.clusters.words().end <= table.len())
+pub(in crate::store::published) fn fits(table: Table, zones: &[Zone]) -> bool {
+    zones.iter().all(|zone| zone.mechanisms.published.clusters.words().end <= table.len())
 }

@@ -19,9 +19,9 @@
 use crate::page::{FrameState, Link, MECHANISM, Tag};
 use crate::platform::Platform;
 use crate::store::batch::Batch;
-use crate::store::buddy::clusters::list::ClusterId;
-use crate::store::buddy::clusters::record::Record;
-use crate::store::buddy::deferred_merge;
+use crate::store::published::clusters::list::ClusterId;
+use crate::store::published::clusters::record::Record;
+use crate::store::published::deferred_merge;
 use crate::store::statistics::by_type;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::exclusive::add_exclusive;

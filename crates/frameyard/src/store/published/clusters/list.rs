@@ -3,9 +3,9 @@
 use crate::page::{Link, MECHANISM, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store::batch::BATCH;
-use crate::store::buddy::clusters::COMPILED_IN;
-use crate::store::buddy::clusters::record::{Record, RecordState};
-use crate::store::buddy::deferred_merge::{self, Merging, Rest, SkipHooks};
+use crate::store::published::COMPILED_IN;
+use crate::store::published::clusters::record::{Record, RecordState};
+use crate::store::published::deferred_merge::{self, Merging, Rest, SkipHooks};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{PageCount, Pfn};
 use crate::zone::block_list::Place;
@@ -13,7 +13,7 @@ use crate::zone::view::{LockedZone, ZoneView};
 
 /// The clusters of one zone. Written when the yard is created, `joining` also with the policy.
 #[derive(Default)]
-pub(in crate::store) struct State {
+pub(in crate::store::published) struct State {
     /// Where the zone's words begin in the table.
     first: AtomicU64,
     /// The number of records.
@@ -102,19 +102,19 @@ impl State {
 
     /// Whether single pages that join a list join clusters.
     #[inline(always)]
-    pub(in crate::store) fn is_joining(&self) -> bool {
+    pub(in crate::store::published) fn is_joining(&self) -> bool {
         COMPILED_IN && self.joining.load(Ordering::Relaxed) != 0
     }
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn clusters(&self) -> &'a State {
-        &self.zone.mechanisms.lists.clusters
+        &self.zone.mechanisms.published.clusters
     }
 
     fn bits(&self, word: usize) -> Option<&'a AtomicU64> {
         let first = self.clusters().first.load(Ordering::Relaxed) as usize;
-        self.mechanisms.clusters.get(first.checked_add(word)?)
+        self.mechanisms.published.clusters.get(first.checked_add(word)?)
     }
 
     /// Whether a cluster's bit is set.
@@ -156,7 +156,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
             return None;
         }
         // `used` counts at least the records in use, so one is free. Another CPU may take it first and leaves another.
-        let words = count.div_ceil(64).min(self.mechanisms.clusters.len() as u32);
+        let words = count.div_ceil(64).min(self.mechanisms.published.clusters.len() as u32);
         if words == 0 {
             return None;
         }
@@ -216,14 +216,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
 /// Whether a page in a cluster is on a list: its cluster is listed.
 #[cold]
-pub(in crate::store) fn is_in_listed_cluster<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> bool {
+pub(in crate::store::published) fn is_in_listed_cluster<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> bool {
     let id = ClusterId::named(locked.page(pfn).payload(MECHANISM));
     id.is_some_and(|id| locked.record(id).state() == RecordState::Listed)
 }
 
 /// A single page that joined an end of a list, next to `neighbour`, joins that page's cluster or starts one.
 #[inline(never)]
-pub(in crate::store) fn join<P: Platform>(
+pub(in crate::store::published) fn join<P: Platform>(
     locked: &mut LockedZone<'_, P>,
     pfn: Pfn,
     tag: Tag,
@@ -255,7 +255,7 @@ fn cluster_with_room<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> Optio
 }
 
 /// A single page, still linked behind `prev`, leaves its list and its cluster.
-pub(in crate::store) fn leave<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, prev: Link) {
+pub(in crate::store::published) fn leave<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, prev: Link) {
     let page = locked.page(pfn);
     let id = ClusterId::named(page.payload(MECHANISM));
     page.set_payload(MECHANISM, 0);
@@ -307,7 +307,7 @@ impl<P: Platform> SkipHooks for LockedZone<'_, P> {
 
 /// Merges the zone's deferred merges. If the mechanism in force defers none, no marks are left; if it has no clusters, no
 /// clusters.
-pub(in crate::store) fn collect<P: Platform>(view: ZoneView<'_, P>, merging: Merging) {
+pub(in crate::store::published) fn collect<P: Platform>(view: ZoneView<'_, P>, merging: Merging) {
     let clusters = view.clusters();
     let has_clusters = merging == Merging::Grouped;
     if clusters.is_joining() == clusters.would_join(merging)

@@ -2,8 +2,8 @@
 
 use crate::page::MECHANISM;
 use crate::platform::Platform;
-use crate::store::buddy::clusters::list::ClusterId;
-use crate::store::buddy::clusters::record::RecordState;
+use crate::store::published::clusters::list::ClusterId;
+use crate::store::published::clusters::record::RecordState;
 use crate::store::{Unsound, compare};
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::view::LockedZone;
@@ -18,7 +18,7 @@ struct Run {
 }
 
 /// Compares all records of a zone with its lists, whose links are sound.
-pub(in crate::store) fn validate<P: Platform>(locked: &LockedZone<'_, P>) -> Result<(), Unsound> {
+pub(in crate::store::published) fn validate<P: Platform>(locked: &LockedZone<'_, P>) -> Result<(), Unsound> {
     let clusters = locked.clusters();
     compare("detachments in progress", locked.detachments_racy() as u64, 0)?;
     let mut listed = 0;
@@ -26,7 +26,7 @@ pub(in crate::store) fn validate<P: Platform>(locked: &LockedZone<'_, P>) -> Res
         listed += check_list(locked, migrate_type)?;
     }
     // A record is a word of the table, whatever the count says.
-    let ids = || (0..clusters.count()).take(locked.mechanisms.clusters.len()).map(ClusterId);
+    let ids = || (0..clusters.count()).take(locked.mechanisms.published.clusters.len()).map(ClusterId);
     let in_use = ids().filter(|id| locked.is_in_use(*id)).count() as u64;
     let with_state = |state| ids().filter(|id| locked.record(*id).state() == state).count() as u64;
     compare("clusters in use", clusters.used_racy().into(), in_use)?;

@@ -62,7 +62,7 @@ mod statistics;
 mod tables;
 mod validate;
 
-pub(in crate::store) use {
+pub(in crate::store::published) use {
     list::{State, collect, is_in_listed_cluster, join, leave},
     statistics::{COUNTERS, Counts, count},
     tables::{Table, assign, fits, plan},
@@ -72,15 +72,3 @@ pub(in crate::store) use {
 pub(crate) use detach::fetch;
 pub(crate) use splice::give_back;
 pub(crate) use tables::{batch_words, batch_words_bound};
-
-/// Whether the mechanism is compiled in.
-pub(crate) const COMPILED_IN: bool = cfg!(feature = "policy-clusters");
-
-/// How clusters move: the knobs of the published variants.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Knobs {
-    /// One cluster at a time; drained pages join clusters page by page.
-    Single,
-    /// Several clusters at once; a drained batch goes in as one cluster.
-    Bulk,
-}

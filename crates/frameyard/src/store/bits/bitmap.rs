@@ -52,7 +52,7 @@ use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
 use line::{Claimed, Grown, Line};
 pub(crate) use listing::Standing;
-use listing::{Listing, ListingSpans};
+use listing::{Hints, Listing, ListingSpans};
 use lists::Lists;
 pub(crate) use slot::Slot;
 pub(crate) use total::Total;
@@ -202,12 +202,27 @@ impl Bits {
     }
 
     /// Frees a whole line, of that type.
-    pub(crate) fn free_whole<P: Platform>(
+    pub(crate) fn free_whole<P: Platform>(&self, platform: &P, line: (usize, MigrateType)) -> Result<(), AlreadyFree> {
+        self.free_several_whole(platform, core::iter::once(line)).1
+    }
+
+    /// Frees whole lines, each of its type. Returns their number, and whether none of their frames was free already.
+    #[inline]
+    pub(crate) fn free_several_whole<P: Platform>(
         &self,
         platform: &P,
-        (number, list_type): (usize, MigrateType),
-    ) -> Result<(), AlreadyFree> {
-        if self.listing.pack(platform, (number, list_type))? { Ok(()) } else { self.put_whole(platform, number) }
+        lines: impl Iterator<Item = (usize, MigrateType)>,
+    ) -> (usize, Result<(), AlreadyFree>) {
+        let (mut hints, mut count, mut all) = (Hints::NONE, 0, Ok(()));
+        for line in lines {
+            let freed = match self.listing.pack(platform, line, &mut hints) {
+                Ok(false) => self.put_whole(platform, line.0),
+                packed => packed.map(|_| ()),
+            };
+            (count, all) = (count + 1, all.and(freed));
+        }
+        self.listing.set_hints(platform, &hints);
+        (count, all)
     }
 
     /// Sets the bits of a line of which the caller has all frames.

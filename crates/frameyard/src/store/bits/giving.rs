@@ -160,11 +160,28 @@ pub(crate) fn give_back<'a, P: Platform>(
     view.count_bits(cpu, put_frames);
 }
 
+/// Frees whole lines, up to the first one that needs more than that. Returns their number.
+fn put_lines<P: Platform>(view: ZoneView<'_, P>, bits: &Bits, lines: &[u32]) -> usize {
+    let number = |place: &u32| *place as usize >> bits.line_order().0;
+    let ordinary = lines.iter().map_while(|place| {
+        let (list_type, zone) = view.blocks.lasting_at(*place as usize)?;
+        (zone == view.id && view.is_line_clean(*place as usize)).then(|| (number(place), list_type))
+    });
+    let (count, freed) = bits.free_several_whole(view.platform, ordinary);
+    for (at, line) in lines[..count].iter().map(number).enumerate() {
+        settle_put(view, line, at > 0 || freed.is_ok());
+    }
+    count
+}
+
 /// Sets the bits of blocks, up to the first one that needs more than that. Returns their number.
 #[inline(always)]
 fn put_some<P: Platform>(view: ZoneView<'_, P>, bits: &Bits, blocks: &[u32], order: Order) -> usize {
+    if order >= bits.line_order() {
+        return if order == bits.line_order() { put_lines(view, bits, blocks) } else { 0 };
+    }
     let mut at = 0;
-    while let Some(block) = blocks.get(at).filter(|_| order <= bits.line_order()) {
+    while let Some(block) = blocks.get(at) {
         let place = *block as usize;
         let line = place >> bits.line_order().0;
         if let Some(ahead) = blocks.get(at + AHEAD) {

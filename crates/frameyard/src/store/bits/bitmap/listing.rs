@@ -10,7 +10,8 @@
 //!
 //! The state word decides which list a line is on. The bits of lists are *hints*: they lead to lines, and may be stale.
 //!
-//! - A line is put on a list by a compare-exchange of its state, then its hint is set.
+//! - A line is put on a list by a compare-exchange of its state, then its hint is set, together with those of its neighbours if they are listed at
+//!   once.
 //! - It is taken off by a compare-exchange of its state, then its hint is cleared.
 //! - A CPU that clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
 //!   word and its bit in the summary.
@@ -71,6 +72,17 @@ pub(crate) enum Standing {
     Whole,
     /// A CPU has reserved it.
     Reserved,
+}
+
+/// Hints of one word of a list that are still to be set.
+pub(super) struct Hints {
+    list: List,
+    word: usize,
+    bits: u64,
+}
+
+impl Hints {
+    pub(super) const NONE: Self = Self { list: List::NONE, word: 0, bits: 0 };
 }
 
 /// The tables: the states of lines, and the bitmaps of lists.
@@ -173,21 +185,20 @@ impl Listing {
 
     /// Sets the hint of a line, and the summary bits above it.
     fn set_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
-        self.set_bits(platform, 0, list, line);
+        self.set_bits(platform, 0, list, line / BITS, 1 << (line % BITS));
     }
 
-    /// Sets a bit of a level, and the summary bits above it that are not set.
-    fn set_bits<P: Platform>(&self, platform: &P, first: usize, list: List, mut at: usize) {
+    /// Sets bits of a word of a level, and the summary bits above it that are not set.
+    fn set_bits<P: Platform>(&self, platform: &P, first: usize, list: List, mut at: usize, mut bits: u64) {
         for level in first..LEVELS {
-            let Some(word) = self.word(level, list, at / BITS) else { return };
-            let bit = 1 << (at % BITS);
+            let Some(word) = self.word(level, list, at) else { return };
             // The first one always, so that a CPU that clears the bit at the same time sees what it stands for. Sequentially consistent: pairs
             // with `clear_hint` and `clear_summary`.
-            if level == first || word.load(Ordering::SeqCst) & bit == 0 {
+            if level == first || word.load(Ordering::SeqCst) & bits == 0 {
                 Self::touch(platform, word, Access::ReadModifyWrite);
-                word.fetch_or(bit, Ordering::SeqCst);
+                word.fetch_or(bits, Ordering::SeqCst);
             }
-            at /= SPAN;
+            (at, bits) = (at / SPAN, 1 << (at / UNIT % BITS));
         }
     }
 
@@ -292,7 +303,7 @@ impl Listing {
             if is_broken!(RestoredOnOneLevel) {
                 word.fetch_or(bit, Ordering::Relaxed);
             } else {
-                self.set_bits(platform, level, list, unit);
+                self.set_bits(platform, level, list, unit / BITS, bit);
             }
         }
     }
@@ -321,15 +332,24 @@ impl Listing {
         None
     }
 
-    /// Changes the list of a line. The caller has read `from` as its state. Whether it was still that.
-    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
+    /// Changes the list of a line, apart from its hints. The caller has read `from` as its state. Whether it was still that.
+    #[inline(always)]
+    fn change_state<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
         let Some(state) = self.state(line) else { return false };
         Self::touch(platform, state, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `allows`, which looks at the state after bits were set, and with `clear_hint`.
-        if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        let is_changed = state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if is_changed {
+            fence_in_models!(ListedUnfenced);
+        }
+        is_changed
+    }
+
+    /// Changes the list of a line. The caller has read `from` as its state. Whether it was still that.
+    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
+        if !self.change_state(platform, line, from, to) {
             return false;
         }
-        fence_in_models!(ListedUnfenced);
         if to != List::NONE {
             self.set_hint(platform, to, line);
         }
@@ -512,7 +532,8 @@ impl Listing {
         false
     }
 
-    /// Lists a line as packed, all of whose frames the caller has. Whether they are free now: those of a reserved line get bits instead.
+    /// Lists a line as packed, all of whose frames the caller has; its hint is among `hints` then. Whether its frames are free now: those of a
+    /// reserved line get bits instead.
     ///
     /// # Errors
     ///
@@ -522,12 +543,32 @@ impl Listing {
         &self,
         platform: &P,
         (line, list_type): (usize, MigrateType),
+        hints: &mut Hints,
     ) -> Result<bool, AlreadyFree> {
-        let found = self.list_of_racy(line);
+        let (found, packed) = (self.list_of_racy(line), self.lists.packed(list_type));
         if self.lists.is_packed(found) {
             return Err(AlreadyFree);
         }
-        Ok(!found.is_reserved() && self.move_to(platform, line, found, self.lists.packed(list_type)))
+        if found.is_reserved() || !self.change_state(platform, line, found, packed) {
+            return Ok(false);
+        }
+        if found != List::NONE && found.number() != packed.number() {
+            self.clear_hint(platform, found, line);
+        }
+        if (hints.list, hints.word) != (packed, line / BITS) {
+            self.set_hints(platform, hints);
+            *hints = Hints { list: packed, word: line / BITS, bits: 0 };
+        }
+        hints.bits |= 1 << (line % BITS);
+        Ok(true)
+    }
+
+    /// Sets hints that were left for later.
+    #[inline]
+    pub(super) fn set_hints<P: Platform>(&self, platform: &P, hints: &Hints) {
+        if hints.bits != 0 {
+            self.set_bits(platform, 0, hints.list, hints.word, hints.bits);
+        }
     }
 
     /// Takes the frames of a line, if it is packed. It is on no list then.

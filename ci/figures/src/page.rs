@@ -25,7 +25,8 @@
 //! ```
 //!
 //! `summary`, `headline` and `text` are [templates](crate::template). Below each table stand its command and the files of its
-//! figures. A run is described by the first paragraph of its README.md, and by the commits that its JSON files name.
+//! figures. The first paragraph of a run's README.md describes it: machine, cost of a compare-exchange, commit. Commits that its JSON files
+//! name are added where that paragraph lacks them.
 //!
 //! `index.toml` has `pages`, the names of all others in the order in which readers should see them.
 
@@ -139,16 +140,15 @@ fn provenance(origin: &Origin, described: &mut BTreeSet<String>, read: &ReadResu
     let mut text = String::new();
     for (run, commits) in runs {
         let name = run.trim_start_matches("runs/");
+        let machine = read(&format!("{run}/README.md")).ok().as_deref().and_then(first_paragraph).unwrap_or_default();
         text.push_str(&format!("- Run: [{name}](../../{run})"));
-        if described.insert(run.to_owned())
-            && let Some(machine) = read(&format!("{run}/README.md")).ok().as_deref().and_then(first_paragraph)
-        {
-            text.push_str(&format!(". {machine}"));
-        }
+        let named = |commit: &str| commit.get(..8).is_some_and(|short| machine.contains(short));
+        let commits: Vec<_> = commits.into_iter().filter(|commit| !named(commit)).collect();
         if !commits.is_empty() {
-            let commits: Vec<_> = commits.into_iter().collect();
-            let ending = if text.ends_with('.') { " Stored with commit" } else { ", commit" };
-            text.push_str(&format!("{ending} {}", commits.join(", ")));
+            text.push_str(&format!(", commit {}", commits.join(", ")));
+        }
+        if described.insert(run.to_owned()) && !machine.is_empty() {
+            text.push_str(&format!(". {machine}"));
         }
         text.push('\n');
     }
@@ -227,7 +227,7 @@ A pair takes 13.1 ns.
 | **13.1** |
 
 - Command: `bench`
-- Run: [new](../../runs/new). A machine in two lines. Stored with commit 12ab
+- Run: [new](../../runs/new), commit 12ab. A machine in two lines.
 
 ## Again
 

@@ -52,9 +52,9 @@ impl<'a> Filler<'a> {
 
     /// The text of a template.
     pub(crate) fn fill(&mut self, template: &str) -> Result<String, String> {
-        let mut filled = String::new();
+        let mut filled = Vec::new();
         let mut repeats: Vec<(String, Vec<&str>)> = Vec::new();
-        for line in template.split_inclusive('\n') {
+        for line in template.lines() {
             if let Some((name, words)) = line.strip_prefix("each ").and_then(|rest| rest.split_once(": ")) {
                 repeats.push((format!("${name}"), words.split_whitespace().collect()));
                 continue;
@@ -65,10 +65,10 @@ impl<'a> Filler<'a> {
                 lines = lines.iter().flat_map(replaced).collect();
             }
             for line in lines {
-                filled.push_str(&self.fill_line(&line)?);
+                filled.push(self.fill_line(&line)?);
             }
         }
-        Ok(filled)
+        Ok(filled.join("\n"))
     }
 
     fn fill_line(&mut self, line: &str) -> Result<String, String> {
@@ -144,7 +144,7 @@ b = "data/b.csv[n=2]"
         assert_eq!(filled(SOURCES, "{b.m} and {one[policy=bits].ns :.0}\nend").unwrap(), "3 and 13\nend");
         let rows = "each name: vanilla bits\n| $name | {one[policy=$name].ns :.1 <= 14} |\n.";
         assert_eq!(filled(SOURCES, rows).unwrap(), "| vanilla | **15.0** |\n| bits | 13.1 |\n.");
-        assert_eq!(filled(SOURCES, "each a: 1 2\neach b: x y\n$a$b\n").unwrap(), "1x\n1y\n2x\n2y\n");
+        assert_eq!(filled(SOURCES, "each a: 1 2\neach b: x y\n$a$b").unwrap(), "1x\n1y\n2x\n2y");
     }
 
     #[test]

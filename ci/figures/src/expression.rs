@@ -55,12 +55,7 @@ pub(crate) fn evaluate(text: &str, names: &Names, read: &ReadResult<'_>) -> Resu
 }
 
 /// The text of a figure: the contents of the braces, evaluated and formatted. Adds the files that it comes from to `origin`.
-pub(crate) fn figure(
-    text: &str,
-    names: &Names,
-    read: &ReadResult<'_>,
-    origin: &mut Origin,
-) -> Result<String, String> {
+pub(crate) fn figure(text: &str, names: &Names, read: &ReadResult<'_>, origin: &mut Origin) -> Result<String, String> {
     let mut parser = Parser { rest: text.chars().peekable(), names, read };
     let value = parser.sum()?;
     let format = if parser.takes(':') { Some(parser.format()?) } else { None };

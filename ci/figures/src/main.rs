@@ -128,7 +128,10 @@ fn differences(document: &str, right: &str) -> Vec<(usize, String)> {
 
 fn not_generated(root: &Path, generated: &BTreeSet<String>) -> io::Result<Vec<String>> {
     let files = entries(&root.join(PAGES))?.into_iter().map(|path| shown(root, &path));
-    Ok(files.filter(|path| !generated.contains(path)).map(|path| format!("{path}: no query writes this file")).collect())
+    Ok(files
+        .filter(|path| !generated.contains(path))
+        .map(|path| format!("{path}: no query writes this file"))
+        .collect())
 }
 
 fn unused_runs(root: &Path, used: &BTreeSet<String>) -> io::Result<Vec<String>> {
@@ -189,7 +192,8 @@ mod tests {
             let page = "title = 'A'\nsummary = '{a.ns :.1} ns'\nheadline = 'x'\n[sources]\na = 'runs/one/a.csv'\n";
             repository.write("results/a.toml", page);
             repository.write("results/index.toml", "title = 'Results'\nsummary = 'All.'\npages = ['a']\n");
-            let quotes = "[sources]\na = 'runs/one/a.csv'\n[[quote]]\npage = 'README.md'\nline = 'takes {a.ns :.1} ns'\n";
+            let quotes =
+                "[sources]\na = 'runs/one/a.csv'\n[[quote]]\npage = 'README.md'\nline = 'takes {a.ns :.1} ns'\n";
             repository.write("results/quoted.toml", quotes);
             repository.write("runs/one/a.csv", "ns\n13.08\n");
             repository.write("README.md", "It takes 12 ns.\n");
@@ -262,7 +266,8 @@ mod tests {
         repository.write("target/y.md", "<!-- sources\n");
         let mut faults = repository.faults(false);
         faults.sort();
-        let queries = ["crates/one/README.md:2: ", "docs/x.md:1: "].map(|place| format!("{place}a query; these stand in results/"));
+        let queries = ["crates/one/README.md:2: ", "docs/x.md:1: "]
+            .map(|place| format!("{place}a query; these stand in results/"));
         assert_eq!(faults, queries);
     }
 

@@ -28,7 +28,7 @@
 //! figures. The first paragraph of a run's README.md describes it: machine, cost of a compare-exchange, commit. Commits that its JSON files
 //! name are added where that paragraph lacks them.
 //!
-//! `index.toml` has `pages`, the names of all others in the order in which readers should see them.
+//! `index.toml` has `pages`, the names of all other pages in the order in which readers should see them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +116,8 @@ impl Page {
         }
         page.figures = filler.figures;
         if name != INDEX {
-            page.text.push_str(&format!("\n[All results](README.md) · [Queries of this page](../../results/{name}.toml)\n"));
+            page.text
+                .push_str(&format!("\n[All results](README.md) · [Queries of this page](../../results/{name}.toml)\n"));
         }
         (page.title, page.pages) = (query.title, query.pages);
         page

@@ -81,12 +81,7 @@ pub(crate) fn quote(quotes: &str, read: &ReadResult<'_>) -> Quoted {
     quoted
 }
 
-fn place(
-    page: &str,
-    line: &str,
-    filler: &mut Filler<'_>,
-    pages: &mut BTreeMap<String, String>,
-) -> Result<(), String> {
+fn place(page: &str, line: &str, filler: &mut Filler<'_>, pages: &mut BTreeMap<String, String>) -> Result<(), String> {
     if line.contains('\n') {
         return Err("a quote has one line".to_owned());
     }
@@ -131,7 +126,9 @@ mod tests {
     fn read(path: &str) -> Result<String, String> {
         match path {
             "runs/a.csv" => Ok("policy,ns\nbits,6.72\nvanilla,15\nnone,fast\n".to_owned()),
-            "README.md" => Ok("A pair takes **9.9** ns, and 44 % of it (4 ns) here.\n| a | 1.5 |\n| b | 1.5 |\n".to_owned()),
+            "README.md" => {
+                Ok("A pair takes **9.9** ns, and 44 % of it (4 ns) here.\n| a | 1.5 |\n| b | 1.5 |\n".to_owned())
+            }
             _ => Err(format!("{path}: not found")),
         }
     }
@@ -143,7 +140,8 @@ mod tests {
 
     #[test]
     fn finds_the_place_by_the_words_around_its_figures_and_writes_the_right_ones() {
-        let quoted = quoted(&["takes {bits.ns :.1} ns", "and {bits.ns / a[policy=vanilla].ns :.0%} of it", "| b | {bits.ns} |"]);
+        let quoted =
+            quoted(&["takes {bits.ns :.1} ns", "and {bits.ns / a[policy=vanilla].ns :.0%} of it", "| b | {bits.ns} |"]);
         assert_eq!(quoted.faults, [""; 0]);
         let expected = "A pair takes 6.7 ns, and 45 % of it (4 ns) here.\n| a | 1.5 |\n| b | 6.72 |\n";
         assert_eq!((quoted.pages["README.md"].as_str(), quoted.figures), (expected, 4 - 1));
@@ -153,7 +151,9 @@ mod tests {
     #[test]
     fn writes_bold_marks_of_figures_that_miss_their_goal() {
         let quoted = quoted(&["takes {bits.ns :.1 <= 5} ns", "({bits.ns :.0 <= 5} ns)"]);
-        assert!(quoted.pages["README.md"].contains("takes **6.7** ns") && quoted.pages["README.md"].contains("(**7** ns)"));
+        assert!(
+            quoted.pages["README.md"].contains("takes **6.7** ns") && quoted.pages["README.md"].contains("(**7** ns)")
+        );
     }
 
     #[test]
@@ -179,7 +179,8 @@ mod tests {
         assert!(fault("A pair").ends_with("there is no expression in braces"));
         assert!(fault("takes {a[policy=none].ns} ns").ends_with("\"takes fast ns\" has a figure that is no number"));
         assert!(fault("takes {c.ns} ns").ends_with("{c.ns}: `c` is not defined"));
-        let gone = quote("[sources]\na = 'runs/a.csv'\n[[quote]]\npage = 'gone.md'\nline = '{a[policy=bits].ns}'", &read);
+        let gone =
+            quote("[sources]\na = 'runs/a.csv'\n[[quote]]\npage = 'gone.md'\nline = '{a[policy=bits].ns}'", &read);
         assert_eq!(gone.faults, ["gone.md: \"{a[policy=bits].ns}\": gone.md: not found"]);
         assert!(quote("[[quote]]\npages = 'README.md'", &read).faults[0].contains("unknown field `pages`"));
         assert!(quote("[[quote]]\npage = 'README.md'\nline = \"{a}\\n\"", &read).faults[0].ends_with("one line"));

@@ -101,7 +101,8 @@ pub(crate) fn pieces(line: &str) -> Result<Vec<Piece<'_>>, String> {
     let mut parts = line.split('{');
     let mut pieces = vec![Piece::Text(parts.next().unwrap_or_default())];
     for part in parts {
-        let (expression, text) = part.split_once('}').ok_or_else(|| format!("a `}}` is missing in `{}`", line.trim()))?;
+        let (expression, text) =
+            part.split_once('}').ok_or_else(|| format!("a `}}` is missing in `{}`", line.trim()))?;
         pieces.extend([Piece::Expression(expression), Piece::Text(text)]);
     }
     Ok(pieces)
@@ -157,8 +158,11 @@ b = "data/b.csv[n=2]"
     #[test]
     fn a_source_that_does_not_exist_is_a_fault_with_its_name() {
         let (_, faults) = defined("[sources]\na = \"runs/gone.csv\"\nb = \"c[x=1]\"\nd = 1");
-        let expected =
-            ["source `a`: runs/gone.csv: not found", "source `b`: `c` is not defined", "source `d`: a source is a text"];
+        let expected = [
+            "source `a`: runs/gone.csv: not found",
+            "source `b`: `c` is not defined",
+            "source `d`: a source is a text",
+        ];
         assert_eq!(faults, expected);
     }
 }

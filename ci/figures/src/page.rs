@@ -228,13 +228,13 @@ A pair takes 13.1 ns.
 | **13.1** |
 
 - Command: `bench`
-- Run: [new](../../runs/new), commit 12ab. A machine in two lines.
+- Run: [new](../../runs/new), commit 12ab34cd56. A machine in two lines.
 
 ## Again
 
 13.1, published 5
 
-- Run: [new](../../runs/new), commit 12ab
+- Run: [new](../../runs/new), commit 12ab34cd56
 - Published: [p.csv](../../data/published/p.csv)
 
 [All results](README.md) · [Queries of this page](../../results/fast.toml)
@@ -242,7 +242,7 @@ A pair takes 13.1 ns.
 
     fn read(path: &str) -> Result<String, String> {
         match path {
-            "runs/new/a.json" => Ok(r#"{"commit": "12ab", "rows": [{"tasks": 1, "ns": 13.08}]}"#.to_owned()),
+            "runs/new/a.json" => Ok(r#"{"commit": "12ab34cd56", "rows": [{"tasks": 1, "ns": 13.08}]}"#.to_owned()),
             "runs/new/README.md" => Ok("# New\n\nA machine\nin two lines.\n\n| file |\n".to_owned()),
             "data/published/p.csv" => Ok("ns\n5\n".to_owned()),
             _ => Err(format!("{path}: not found")),
@@ -254,6 +254,14 @@ A pair takes 13.1 ns.
         let page = Page::new("fast", QUERY, &read);
         assert_eq!((page.faults.as_slice(), page.text.as_str(), page.figures), (&[][..], PAGE, 5));
         assert_eq!(page.origin.keys().collect::<Vec<_>>(), ["data/published/p.csv", "runs/new/a.json"]);
+    }
+
+    #[test]
+    fn a_commit_that_the_readme_names_is_not_repeated() {
+        let readme = "# New\n\nA machine. Commit 12ab34cd.\n";
+        let read = |path: &str| if path.ends_with("README.md") { Ok(readme.to_owned()) } else { read(path) };
+        let page = Page::new("fast", QUERY, &read);
+        assert!(page.text.contains("](../../runs/new). A machine. Commit 12ab34cd.\n"), "{}", page.text);
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn fy_yard_create(
 /// A name without a leading slash is that of a file in `/dev/shm`; any other is a path. Processes of the same user can open it.
 ///
 /// Errors: as `fy_yard_create`, and `FY_NAME_IN_USE` if a running process has a yard of this name, `FY_NOT_SUPPORTED` if
-/// `config->backing` is not 0.
+/// `config->backing` or `config->huge_pages` is not 0: a shared yard has a memory file of its own, whose pages the host chooses.
 ///
 /// Thread safety and cost: as `fy_yard_create`.
 ///
@@ -270,7 +270,10 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, HostFailure> {
             ));
         }
     };
-    let mut builder = HostYard::builder().backing(backing);
+    let mut builder = HostYard::builder();
+    if backing != Backing::Anonymous {
+        builder = builder.backing(backing);
+    }
     match config.huge_pages {
         FY_HUGE_PAGES_DEFAULT => {}
         FY_HUGE_PAGES_ADVISE => builder = builder.huge_pages(HugePages::Advise),

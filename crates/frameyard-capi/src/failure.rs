@@ -148,7 +148,7 @@ fn system_error(error: &(dyn std::error::Error + 'static)) -> i32 {
 fn host_status(error: &HostYardError) -> fy_status {
     match error {
         HostYardError::Boot(error @ BootError::PolicyNotBuilt(_)) => boot_status(error),
-        HostYardError::Rseq(_) => FY_NOT_SUPPORTED,
+        HostYardError::Rseq(_) | HostYardError::Setting { .. } => FY_NOT_SUPPORTED,
         HostYardError::Memory(error) => memory_status(error),
         HostYardError::File(error) => file_status(error),
         HostYardError::Attach(AttachError::OtherSequences) => FY_NOT_SUPPORTED,

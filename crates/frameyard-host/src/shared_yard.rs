@@ -99,11 +99,11 @@ impl SharedYard {
         Self::create_with(name, size, HostYard::builder())
     }
 
-    /// As [`create`](Self::create), with the settings of a builder. Those for backing, huge pages and binding are ignored.
+    /// As [`create`](Self::create), with the settings of a builder.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create).
+    /// As [`create`](Self::create), and [`HostYardError::Setting`] for a setting that is for private yards.
     pub fn create_with(
         name: impl AsRef<Path>,
         size: ByteSize,

@@ -365,7 +365,7 @@ impl Plan<'_> {
     }
 
     fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BootFailure> {
-        let builder = self.watch.attach(builder(self.options, Backing::Anonymous));
+        let builder = self.watch.attach(builder(self.options));
         let built = builder.build_shared(self.early, self.config, SharedFrames::Memory, self.host);
         built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
@@ -382,7 +382,8 @@ impl Plan<'_> {
     }
 
     fn build(&self, backing: Backing, map: Option<PresentMap>) -> Result<HostYard, BootFailure> {
-        let builder = self.watch.attach(builder(self.options, backing));
+        let huge_pages = huge_pages(self.options);
+        let builder = self.watch.attach(builder(self.options).backing(backing).huge_pages(huge_pages));
         let builder = match map {
             Some(map) => builder.map_region(map.region),
             None => builder,
@@ -392,13 +393,15 @@ impl Plan<'_> {
     }
 }
 
-fn builder(options: &BootOptions, backing: Backing) -> HostYardBuilder {
+fn huge_pages(options: &BootOptions) -> HugePages {
     let is_dense = options.map_init.initialiser != Initialiser::None && options.map_init.mode != InitMode::Lazy;
-    let huge_pages = if is_dense { HugePages::Advise } else { options.huge_pages };
-    let builder = HostYard::builder().backing(backing).huge_pages(huge_pages);
+    if is_dense { HugePages::Advise } else { options.huge_pages }
+}
+
+fn builder(options: &BootOptions) -> HostYardBuilder {
     match options.identity {
-        Some(identity) => builder.identity(identity),
-        None => builder,
+        Some(identity) => HostYard::builder().identity(identity),
+        None => HostYard::builder(),
     }
 }
 

@@ -29,43 +29,51 @@ use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].
+///
+/// A setting that does not apply to the yard is refused, not ignored ([`HostYardError::Setting`]):
+///
+/// | settings | of a yard by [`with_memory`](Self::with_memory) | by [`build`](Self::build) | in a memory file, by size | by [`build_shared`](Self::build_shared) | of [`attach`](Self::attach) |
+/// |---|---|---|---|---|---|
+/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | are in its configuration | apply | are in its configuration | are those of the yard |
+/// | `backing`, `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | apply | apply | no | no | no |
+/// | all others | apply | apply | apply | apply | apply |
 #[derive(Debug)]
 pub struct HostYardBuilder {
-    backing: Backing,
-    frame_size: ByteSize,
+    backing: Option<Backing>,
+    frame_size: Option<ByteSize>,
     cpus: Option<NonZeroU32>,
     huge_pages: Option<HugePages>,
     map_huge_pages: Option<HugePages>,
-    binding: NodeBinding,
+    binding: Option<NodeBinding>,
     identity: Option<CpuIdentity>,
-    list_access: ListAccess,
+    list_access: Option<ListAccess>,
     map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
     lock_limit: Duration,
     devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
-    device_space: ByteSize,
-    policy: ZonePolicy,
+    device_space: Option<ByteSize>,
+    policy: Option<ZonePolicy>,
 }
 
 impl Default for HostYardBuilder {
     fn default() -> Self {
         Self {
-            backing: Backing::default(),
-            frame_size: Geometry::X86_64.page_size(),
+            backing: None,
+            frame_size: None,
             cpus: None,
             huge_pages: None,
             map_huge_pages: None,
-            binding: NodeBinding::default(),
+            binding: None,
             identity: None,
-            list_access: ListAccess::default(),
+            list_access: None,
             map_region: None,
             init_watch: None,
             populate_map: PopulateMap::default(),
             lock_limit: Duration::from_secs(10),
             devices: Vec::new(),
-            device_space: ByteSize(0),
-            policy: ZonePolicy::default(),
+            device_space: None,
+            policy: None,
         }
     }
 }
@@ -106,7 +114,7 @@ impl HostYardBuilder {
     /// The memory behind the frames; private memory by default.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
-        self.backing = backing;
+        self.backing = Some(backing);
         self
     }
 
@@ -117,7 +125,7 @@ impl HostYardBuilder {
     /// multiples of their size in memory. Orders count in frames: `Order(0)` is one frame, and
     /// [`Geometry::block_order`](frameyard::Geometry::block_order) has the order for a size. The statistics and the formats of the kernel
     /// count such frames as pages, as a kernel with larger pages does. See [`Geometry::of_frames`](frameyard::Geometry::of_frames) for
-    /// the other sizes of such a yard. [`build`](Self::build) takes the frame size from its configuration.
+    /// the other sizes of such a yard.
     ///
     /// ```
     /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
@@ -132,7 +140,7 @@ impl HostYardBuilder {
     /// ```
     #[must_use]
     pub fn frame_size(mut self, size: ByteSize) -> Self {
-        self.frame_size = size;
+        self.frame_size = Some(size);
         self
     }
 
@@ -169,7 +177,7 @@ impl HostYardBuilder {
     /// Whether frames of a node come from the host node that stands for it; by default they do.
     #[must_use]
     pub fn node_binding(mut self, binding: NodeBinding) -> Self {
-        self.binding = binding;
+        self.binding = Some(binding);
         self
     }
 
@@ -183,14 +191,14 @@ impl HostYardBuilder {
     /// Sets how CPUs use their own lists in a private yard. Shared yards lock them.
     #[must_use]
     pub fn list_access(mut self, access: ListAccess) -> Self {
-        self.list_access = access;
+        self.list_access = Some(access);
         self
     }
 
     /// A region for the memory map, which the caller may have pre-faulted.
     ///
     /// It must be private and at least as large as the layout says. It must be zeroed if the initialiser is
-    /// [`Initialiser::None`]. Only [`build`](Self::build) uses it.
+    /// [`Initialiser::None`].
     #[must_use]
     pub fn map_region(mut self, region: Region) -> Self {
         self.map_region = Some(region);
@@ -237,16 +245,16 @@ impl HostYardBuilder {
     /// The memory map reserves addresses for its page structures, 64 bytes for each frame.
     #[must_use]
     pub fn device_space(mut self, size: ByteSize) -> Self {
-        self.device_space = size;
+        self.device_space = Some(size);
         self
     }
 
-    /// The policy of yards that [`with_memory`](Self::with_memory) makes. [`build`](Self::build) takes it from its configuration instead.
+    /// The policy of yards that [`with_memory`](Self::with_memory) makes.
     ///
     /// A yard cannot change to or from some policies later: see [`ZonePolicy::is_changeable`].
     #[must_use]
     pub fn policy(mut self, policy: ZonePolicy) -> Self {
-        self.policy = policy;
+        self.policy = Some(policy);
         self
     }
 
@@ -260,7 +268,7 @@ impl HostYardBuilder {
     pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
         let host = HostTopology::current()?;
         let plan = self.plan(size, &host, HostPlan::with_numbers_of_its_own)?;
-        self.build(&plan.table(), &plan.config(), &host)
+        self.build_private(&plan.table(), &plan.config(), &host)
     }
 
     /// Makes a yard for this process alone. Touches no frame, unless frames are poisoned.
@@ -271,6 +279,16 @@ impl HostYardBuilder {
     ///
     /// [`HostYardError`] says which part is not available.
     pub fn build(
+        self,
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        host: &HostTopology,
+    ) -> Result<HostYard, HostYardError> {
+        self.refuse_settings_by_size("set it in the configuration of the yard")?;
+        self.build_private(memory, config, host)
+    }
+
+    fn build_private(
         mut self,
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
@@ -282,13 +300,14 @@ impl HostYardBuilder {
         let map = self.map_for(&layout, config, self.map_huge_pages.unwrap_or(huge_pages))?;
         let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
         let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
-        let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
-        let frames = match self.backing {
+        let backing = self.backing.clone().unwrap_or_default();
+        let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(backing.clone());
+        let frames = match backing {
             Backing::Phantom => frames,
             _ => frames.huge_pages(huge_pages),
         };
-        let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
-        let platform = match self.list_access {
+        let platform = self.platform(frames.node_binding(self.binding.unwrap_or_default()).build(host)?, host)?;
+        let platform = match self.list_access.unwrap_or_default() {
             ListAccess::Sequences => platform.with_sequences(config.cpus.len() as u32),
             ListAccess::Locked => platform,
         };
@@ -311,8 +330,7 @@ impl HostYardBuilder {
 
     /// Makes a yard in a memory file without a name, for this process and the programs that inherit the file.
     ///
-    /// Ignores the settings for backing, huge pages and binding: the host decides on huge pages of memory files, and
-    /// frames are bound to the host's nodes if it has several.
+    /// The host decides on huge pages of memory files, and frames are bound to the host's nodes if it has several.
     ///
     /// # Errors
     ///
@@ -324,6 +342,7 @@ impl HostYardBuilder {
         frames: SharedFrames,
         host: &HostTopology,
     ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
+        self.refuse_settings_by_size("set it in the configuration of the yard")?;
         self.build_shared_in(in_memory, memory, config, frames, host)
     }
 
@@ -336,6 +355,7 @@ impl HostYardBuilder {
         frames: SharedFrames,
         host: &HostTopology,
     ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
+        self.refuse_settings_of_private_yards()?;
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
         let wanted = SharedLayout {
@@ -386,6 +406,8 @@ impl HostYardBuilder {
     /// owners. Attach only files of trusted processes.
     #[expect(unsafe_code, reason = "passes the contract on")]
     pub unsafe fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
+        self.refuse_settings_by_size("the yard exists already")?;
+        self.refuse_settings_of_private_yards()?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
@@ -425,6 +447,33 @@ impl HostYardBuilder {
         Ok((HostYard { yard }, processes))
     }
 
+    /// Refuses what follows from a configuration, or from the yard that there is.
+    fn refuse_settings_by_size(&self, why: &'static str) -> Result<(), HostYardError> {
+        refuse(
+            [
+                ("frame_size", self.frame_size.is_some()),
+                ("cpus", self.cpus.is_some()),
+                ("device_space", self.device_space.is_some()),
+                ("policy", self.policy.is_some()),
+            ],
+            why,
+        )
+    }
+
+    fn refuse_settings_of_private_yards(&self) -> Result<(), HostYardError> {
+        refuse(
+            [
+                ("backing", self.backing.is_some()),
+                ("huge_pages", self.huge_pages.is_some()),
+                ("map_huge_pages", self.map_huge_pages.is_some()),
+                ("node_binding", self.binding.is_some()),
+                ("list_access", self.list_access.is_some()),
+                ("map_region", self.map_region.is_some()),
+            ],
+            "it is for private yards, and this one is shared",
+        )
+    }
+
     /// The plan of a yard of that size, which `number` gives its frame numbers.
     fn plan<F>(&self, size: ByteSize, host: &HostTopology, number: F) -> Result<HostPlan, HostYardError>
     where
@@ -433,16 +482,17 @@ impl HostYardBuilder {
         let geometry = self.geometry()?;
         number(geometry, &|first| {
             let plan = HostPlan::new(host, geometry, size, first)?;
-            plan.with_cpus(self.cpus).with_policy(self.policy).with_device_space(self.device_space)
+            let plan = plan.with_cpus(self.cpus).with_policy(self.policy.unwrap_or_default());
+            plan.with_device_space(self.device_space.unwrap_or_default())
         })
     }
 
     /// The geometry of yards that are requested by size alone.
     fn geometry(&self) -> Result<Geometry, GeometryError> {
-        if self.frame_size == Geometry::X86_64.page_size() {
-            return Ok(Geometry::X86_64);
+        match self.frame_size {
+            Some(size) if size != Geometry::X86_64.page_size() => Geometry::of_frames(size),
+            _ => Ok(Geometry::X86_64),
         }
-        Geometry::of_frames(self.frame_size)
     }
 
     fn huge_pages_on(&self, host: &HostTopology) -> HugePages {
@@ -459,7 +509,7 @@ impl HostYardBuilder {
     ) -> Result<Region, HostYardError> {
         let is_written = config.map_init.initialiser != Initialiser::None;
         let Some(region) = self.map_region.take() else {
-            let is_sparse = self.backing == Backing::Phantom && !is_written;
+            let is_sparse = self.backing == Some(Backing::Phantom) && !is_written;
             let advice = if is_sparse { HugePages::Never } else { huge_pages };
             return Ok(Region::zeroed(layout.map_bytes(), advice)?);
         };
@@ -488,6 +538,14 @@ impl HostYardBuilder {
             Some(identity) => Ok(platform.with_identity(identity)?),
             None => Ok(platform),
         }
+    }
+}
+
+/// Refuses the first setting that is set.
+fn refuse<const N: usize>(settings: [(&'static str, bool); N], why: &'static str) -> Result<(), HostYardError> {
+    match settings.into_iter().find(|(_, is_set)| *is_set) {
+        Some((setting, _)) => Err(HostYardError::Setting { setting, why }),
+        None => Ok(()),
     }
 }
 

@@ -25,6 +25,13 @@ pub enum HostYardError {
         /// The smallest size that a yard can have.
         least: ByteSize,
     },
+    /// A setting of the builder does not apply to the yard.
+    Setting {
+        /// The method of [`HostYardBuilder`](crate::HostYardBuilder) that set it.
+        setting: &'static str,
+        /// Why it does not apply, or where it belongs.
+        why: &'static str,
+    },
     /// No yard has frames of the requested size.
     FrameSize(GeometryError),
     /// The core rejects the memory, the CPUs or the options.
@@ -89,6 +96,7 @@ impl fmt::Display for HostYardError {
                 let bytes = if *bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
                 write!(f, "{bytes} of memory is too little for a yard: request at least {least}")
             }
+            Self::Setting { setting, why } => write!(f, "the setting `{setting}` does not apply: {why}"),
             Self::FrameSize(error) => error.fmt(f),
             Self::Boot(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
@@ -107,7 +115,7 @@ impl std::error::Error for HostYardError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // Each variant prints as the error inside it, so the next in the chain is the source of that error.
         match self {
-            Self::TooSmall { .. } | Self::Lock(_) => None,
+            Self::TooSmall { .. } | Self::Setting { .. } | Self::Lock(_) => None,
             Self::FrameSize(error) => error.source(),
             Self::Boot(error) => error.source(),
             Self::Memory(error) => error.source(),

@@ -15,7 +15,8 @@ use frameyard::{
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
-    HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap, SharedYard,
+    HugetlbPool, HugetlbSize, InitWatch, ListAccess, MappedFrames, MemoryError, NodeBinding, PopulateMap, SharedFrames,
+    SharedYard,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -499,4 +500,44 @@ fn a_dropped_yard_says_which_blocks_were_not_freed() {
     let expected = "frameyard: a yard is dropped with 1 blocks (4 frames) that were not freed; \
                     `stats().allocated_blocks()` lists them";
     assert_eq!(lines, if cfg!(debug_assertions) { vec![expected] } else { vec![] }, "{printed}");
+}
+
+#[test]
+fn settings_that_do_not_apply_are_refused() {
+    let host = HostTopology::current().unwrap();
+    let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
+    let config = YardConfig::new(&ONE_CPU);
+    let refused = |result: Result<(), HostYardError>, expected: &str| match result {
+        Err(HostYardError::Setting { setting, .. }) => assert_eq!(setting, expected),
+        other => panic!("{expected}: {other:?}"),
+    };
+    type Set = fn(HostYardBuilder) -> HostYardBuilder;
+    let by_size: [(&str, Set); 4] = [
+        ("frame_size", |builder| builder.frame_size(ByteSize::kib(4))),
+        ("cpus", |builder| builder.cpus(std::num::NonZeroU32::MIN)),
+        ("device_space", |builder| builder.device_space(ByteSize(0))),
+        ("policy", |builder| builder.policy(ZonePolicy::default())),
+    ];
+    let private: [(&str, Set); 5] = [
+        ("backing", |builder| builder.backing(Backing::Anonymous)),
+        ("huge_pages", |builder| builder.huge_pages(HugePages::Default)),
+        ("map_huge_pages", |builder| builder.map_huge_pages(HugePages::Never)),
+        ("node_binding", |builder| builder.node_binding(NodeBinding::Bind)),
+        ("list_access", |builder| builder.list_access(ListAccess::Locked)),
+    ];
+    for (name, set) in by_size {
+        refused(set(HostYard::builder()).build(&table, &config, &host).map(drop), name);
+    }
+    let shared = |builder: HostYardBuilder| builder.build_shared(&table, &config, SharedFrames::Phantom, &host);
+    for (name, set) in by_size.into_iter().chain(private) {
+        refused(shared(set(HostYard::builder())).map(drop), name);
+    }
+    for (name, set) in private {
+        let unused = own_file(name);
+        refused(SharedYard::create_with(&unused, ByteSize::mib(4), set(HostYard::builder())).map(drop), name);
+        assert!(!unused.exists());
+    }
+    let error = HostYard::builder().policy(ZonePolicy::default()).build(&table, &config, &host).unwrap_err();
+    let expected = "the setting `policy` does not apply: set it in the configuration of the yard";
+    assert_eq!(error.to_string(), expected);
 }

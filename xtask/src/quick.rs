@@ -32,21 +32,21 @@ pub(crate) fn quick(arguments: &[String]) -> Outcome {
         .collect();
     let mut steps: Vec<String> = Vec::new();
     for name in &differing {
-        steps.push(format!("cargo clippy --quiet -p {name} --all-targets -- -D warnings"));
         steps.push(format!("cargo test --quiet -p {name} --lib --bins"));
+        steps.push(format!("cargo clippy --quiet -p {name} --all-targets -- -D warnings"));
     }
     if !dependents.is_empty() {
         steps.push(format!("cargo clippy --quiet -p {} -- -D warnings", dependents.join(" -p ")));
     }
     steps.extend(dependents.iter().map(|name| format!("cargo test --quiet -p {name} --lib --bins")));
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         if begin.elapsed() > LAST_BEGIN {
-            println!("quick: left out to save time: {step}");
-            continue;
+            println!("quick: left out to save time:\n  {}", steps[at..].join("\n  "));
+            break;
         }
         println!("quick: {step}");
         // An eighth of the usual random cases.
-        run(command(&step).env("PROPTEST_CASES", "32"))?;
+        run(command(step).env("PROPTEST_CASES", "32"))?;
     }
     println!("quick: passed in {} s", begin.elapsed().as_secs());
     Ok(())

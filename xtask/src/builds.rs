@@ -1,7 +1,5 @@
 //! Checks that build or format, and what they have in common.
 
-use std::process::Command;
-
 use crate::process::{Outcome, command, is_installed, run};
 use crate::sources;
 
@@ -19,7 +17,7 @@ pub(crate) fn selection() -> Option<&'static str> {
     Some("--workspace")
 }
 
-pub(crate) fn fmt(_: &[String]) -> Outcome {
+pub(crate) fn fmt() -> Outcome {
     run(&mut command("cargo fmt --all --check"))?;
     let others = ["ci/no-std-probe/Cargo.toml", "ci/no-std-probe/planted/Cargo.toml", "fuzz/Cargo.toml"];
     for manifest in TOOLS.map(|(manifest, _)| manifest).into_iter().chain(others) {
@@ -28,7 +26,7 @@ pub(crate) fn fmt(_: &[String]) -> Outcome {
     Ok(())
 }
 
-pub(crate) fn clippy(_: &[String]) -> Outcome {
+pub(crate) fn clippy() -> Outcome {
     run(command("cargo clippy").args(selection()).args(["--all-targets", "--", "-D", "warnings"]))?;
     for (manifest, target) in TOOLS {
         let options = format!("--quiet --manifest-path {manifest} --target-dir {target} --all-targets -- -D warnings");
@@ -38,7 +36,7 @@ pub(crate) fn clippy(_: &[String]) -> Outcome {
 }
 
 /// The tool's own tests come first: they plant each kind of violation and require that the check finds it.
-pub(crate) fn layering(_: &[String]) -> Outcome {
+pub(crate) fn layering() -> Outcome {
     run(&mut command("cargo test --quiet --manifest-path xtask/Cargo.toml --target-dir target/xtask"))?;
     sources::check("layering", sources::layers::check)
 }
@@ -50,16 +48,12 @@ pub(crate) fn tables(arguments: &[String]) -> Outcome {
     run(figures.args(arguments))
 }
 
-pub(crate) fn doc(_: &[String]) -> Outcome {
+pub(crate) fn doc() -> Outcome {
     run(command("cargo doc --no-deps").args(selection()).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-pub(crate) fn package(_: &[String]) -> Outcome {
-    run(Command::new("xtask/scripts/package").args(selection()))
-}
-
 /// `deny.toml` says what is allowed.
-pub(crate) fn deny(_: &[String]) -> Outcome {
+pub(crate) fn deny() -> Outcome {
     if !is_installed("cargo-deny") {
         println!("skipped: dependencies are checked with cargo-deny");
         return Ok(());

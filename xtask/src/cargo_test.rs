@@ -37,7 +37,7 @@ pub(crate) fn heap_tests(arguments: &[String]) -> Outcome {
 }
 
 /// The allocator as it is shipped.
-pub(crate) fn release_tests(_: &[String]) -> Outcome {
+pub(crate) fn release_tests() -> Outcome {
     let crates = "-p frameyard-units -p frameyard-memblock -p frameyard -p frameyard-vm -p frameyard-host";
     summarised("release-tests", &mut command(&format!("cargo test --profile release-tests --lib --tests {crates}")))
 }

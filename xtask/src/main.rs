@@ -1,7 +1,7 @@
 //! The project's tool. `cargo xtask` lists its commands.
 //!
-//! A command is a function here or a shell script in `xtask/scripts`. It runs in the root of the repository. A job of CI is a command
-//! with its arguments. No variable is set that changes what is compiled: that is in `Cargo.toml`, for all.
+//! A command is a function here, or else the shell script of its name in `xtask/scripts`. It runs in the root of the repository. A job of CI
+//! is a command with its arguments. No variable is set that changes what is compiled: that is in `Cargo.toml`, for all.
 
 mod builds;
 mod cargo_test;
@@ -18,146 +18,92 @@ use std::process::{Command, ExitCode};
 
 use process::{Outcome, failed, run};
 
-struct Task {
-    name: &'static str,
-    /// What it does, in a line.
-    does: &'static str,
-    runs: Runs,
+/// What `cargo xtask` prints. Each command has a line.
+const COMMANDS: &str = "\
+cargo xtask COMMAND [ARGUMENT…]
+
+quick loop
+  quick           after each edit: format, sources, lints and fast tests of what differs from main [BRANCH]
+
+tests
+  test            `cargo test` with these arguments, and at the end what tests skipped and which failed
+  heap-tests      the same for the heaps, where they can be built
+  release-tests   the allocator's tests, optimised, without debug assertions
+  variations      the tests with one CPU, little memory and so on, or those named [-- ARGUMENTS OF CARGO…]
+  no-std          the core links without std, a heap or a C library
+  c-interface     C and C++ programs build against the installed C interface and run
+  freestanding    C programs without a C library link with the core's C interface and run
+  memblock-tests  C programs and the kernel's tests of memblock pass; random calls agree with the kernel's memblock.c
+  programs        python3, sqlite3, redis, a shell and cargo on a yard [--full: measured on three heaps]
+  package         each crate builds from its package alone
+  readme          the README's commands under \"Try it\", as an ordinary user, or those that contain a word given
+  user            a command as an ordinary user in a clone of HEAD [--root: as root in the same clone]
+
+checks
+  fmt             formatting
+  clippy          lints; a warning is an error
+  layering        modules and crates use only lower ones; atomics come from `sync`
+  orderings       each ordering stronger than Relaxed names the function it pairs with
+  prose           files, links, functions and commands that documents name exist
+  tables          writes the documents' figures from stored results [--check: compares them]
+  doc             documentation builds without a warning
+  deny            licences and sources of dependencies, and advisories on them
+  instructions    an order-0 pair takes no more instructions than it did
+  predictions     published tables are predicted as closely as recorded
+  count           lines of code, and unsafe blocks, of each crate and module
+
+models
+  loom            explores the models of concurrent protocols
+  shuttle         whole yards under sampled schedules, from a new seed
+  fuzz            each fuzz target for ten seconds under AddressSanitizer, or those named
+
+long
+  long            hours: tests, models and fuzzing in full, and what follows; or the jobs named
+  jemalloc-tests  jemalloc's own tests with all its memory in a yard
+  sanitize        the allocator's tests under AddressSanitizer
+  artefacts       stripped libraries and program, as a Debian package that is unpacked and used
+
+CI
+  ci              all jobs of `.ci/run`, the README's test command first, or those of the groups named
+  jobs            the commands given, each an argument: names and durations; stops at the first that fails
+  skips           judges what was skipped, according to the output in a file
+  install         installs the Debian packages that other commands need (as root)
+";
+
+fn start(name: &str, arguments: &[String]) -> Outcome {
+    match name {
+        "quick" => quick::quick(arguments),
+        "test" => cargo_test::test(arguments),
+        "heap-tests" => cargo_test::heap_tests(arguments),
+        "release-tests" => cargo_test::release_tests(),
+        "variations" => cargo_test::variations(arguments),
+        "readme" => cargo_test::readme(arguments),
+        "package" => run(Command::new("xtask/scripts/package").args(builds::selection())),
+        "fmt" => builds::fmt(),
+        "clippy" => builds::clippy(),
+        "layering" => builds::layering(),
+        "orderings" => sources::check("orderings", sources::orderings::check),
+        "prose" => sources::check("references", sources::references::check),
+        "tables" => builds::tables(arguments),
+        "doc" => builds::doc(),
+        "deny" => builds::deny(),
+        "instructions" => models::instructions(),
+        "predictions" => models::predictions(),
+        "count" => sources::check("count", sources::count::check),
+        "loom" => models::loom(),
+        "shuttle" => models::shuttle(),
+        "long" => jobs::long(arguments),
+        "sanitize" => models::sanitize(arguments),
+        "ci" => jobs::ci(arguments),
+        "jobs" => jobs::jobs(arguments),
+        "skips" => jobs::skips(arguments),
+        "programs" | "jemalloc-tests" if builds::selection().is_none() => Ok(()),
+        script => run(Command::new(format!("xtask/scripts/{script}")).args(arguments)),
+    }
 }
 
-enum Runs {
-    Function(fn(&[String]) -> Outcome),
-    /// The script of the same name.
-    Script,
-    /// The same, where the crates with C heaps can be built.
-    HeapScript,
-}
-
-const fn function(name: &'static str, does: &'static str, function: fn(&[String]) -> Outcome) -> Task {
-    Task { name, does, runs: Runs::Function(function) }
-}
-
-const fn script(name: &'static str, does: &'static str) -> Task {
-    Task { name, does, runs: Runs::Script }
-}
-
-const fn heap_script(name: &'static str, does: &'static str) -> Task {
-    Task { name, does, runs: Runs::HeapScript }
-}
-
-const GROUPS: &[(&str, &[Task])] = &[
-    (
-        "quick loop",
-        &[function(
-            "quick",
-            "after each edit: format, sources, lints and fast tests of what differs from main [BRANCH]",
-            quick::quick,
-        )],
-    ),
-    (
-        "tests",
-        &[
-            function(
-                "test",
-                "`cargo test` with these arguments, and at the end what tests skipped and which failed",
-                cargo_test::test,
-            ),
-            function("heap-tests", "the same for the heaps, where they can be built", cargo_test::heap_tests),
-            function(
-                "release-tests",
-                "the allocator's tests, optimised, without debug assertions",
-                cargo_test::release_tests,
-            ),
-            function(
-                "variations",
-                "the tests with one CPU, little memory and so on; or those named [-- CARGO'S…]",
-                cargo_test::variations,
-            ),
-            script("no-std", "the core links without std, a heap or a C library"),
-            script("c-interface", "C and C++ programs build against the installed C interface and run"),
-            script("freestanding", "C programs without a C library link with the core's C interface and run"),
-            script("memblock-tests", "C programs, the kernel's tests and the kernel itself against memblock.h"),
-            heap_script(
-                "programs",
-                "python3, sqlite3, redis, a shell and cargo on a yard [--full: measured on three heaps]",
-            ),
-            function("package", "each crate builds from its package alone", builds::package),
-            function(
-                "readme",
-                "the README's commands under \"Try it\", as an ordinary user; or those with these words",
-                cargo_test::readme,
-            ),
-            script("user", "a command as an ordinary user in a clone of HEAD [--root: as root in the same clone]"),
-        ],
-    ),
-    (
-        "checks",
-        &[
-            function("fmt", "formatting", builds::fmt),
-            function("clippy", "lints; a warning is an error", builds::clippy),
-            function("layering", "modules and crates use only lower ones; atomics come from `sync`", builds::layering),
-            function("orderings", "each ordering stronger than Relaxed names the function it pairs with", |_| {
-                sources::check("orderings", sources::orderings::check)
-            }),
-            function("prose", "files, links, functions and commands that documents name exist", |_| {
-                sources::check("references", sources::references::check)
-            }),
-            function(
-                "tables",
-                "writes the documents' figures from stored results [--check: compares them]",
-                builds::tables,
-            ),
-            function("doc", "documentation builds without a warning", builds::doc),
-            function("deny", "licences and sources of dependencies, and advisories on them", builds::deny),
-            function("instructions", "an order-0 pair takes no more instructions than it did", models::instructions),
-            function("predictions", "published tables are predicted as closely as recorded", models::predictions),
-            function("count", "lines of code, and unsafe blocks, of each crate and module", |_| {
-                sources::check("count", sources::count::check)
-            }),
-        ],
-    ),
-    (
-        "models",
-        &[
-            function("loom", "explores the models of concurrent protocols", models::loom),
-            function("shuttle", "whole yards under sampled schedules, from a new seed", models::shuttle),
-            script("fuzz", "each fuzz target for ten seconds under AddressSanitizer, or those named"),
-        ],
-    ),
-    (
-        "long",
-        &[
-            function(
-                "long",
-                "hours: tests, models and fuzzing in full, and what follows; or the jobs named",
-                jobs::long,
-            ),
-            heap_script("jemalloc-tests", "jemalloc's own tests with all its memory in a yard"),
-            function("sanitize", "the allocator's tests under AddressSanitizer", models::sanitize),
-            script("artefacts", "stripped libraries and program, as a Debian package that is installed and used"),
-        ],
-    ),
-    (
-        "CI",
-        &[
-            function(
-                "ci",
-                "all jobs of `.ci/run`, the README's test command first; or those of the groups named",
-                jobs::ci,
-            ),
-            function(
-                "jobs",
-                "commands, each an argument: names and durations, stops at the first that fails",
-                jobs::jobs,
-            ),
-            function("skips", "judges what was skipped, according to the output in a file", jobs::skips),
-            script("install", "installs the Debian packages that other commands need (as root)"),
-        ],
-    ),
-];
-
-fn find(name: &str) -> Option<&'static Task> {
-    GROUPS.iter().flat_map(|(_, tasks)| *tasks).find(|task| task.name == name)
+fn commands() -> impl Iterator<Item = &'static str> {
+    COMMANDS.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
 }
 
 fn main() -> ExitCode {
@@ -168,15 +114,9 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         _ if !Path::new("xtask/Cargo.toml").is_file() => failed("xtask: call it in the root of the repository"),
         [] => list(),
-        [help] if ["help", "--help", "-h"].contains(&help.as_str()) => list(),
-        [name, rest @ ..] => match find(name) {
-            Some(task) if rest == ["--help"] => {
-                println!("{}: {}", task.name, task.does);
-                Ok(())
-            }
-            Some(task) => start(task, rest),
-            None => failed(unknown(name)),
-        },
+        [help, ..] if ["help", "--help", "-h"].contains(&help.as_str()) => list(),
+        [name, arguments @ ..] if commands().any(|command| command == name) => start(name, arguments),
+        [name, ..] => failed(unknown(name)),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if !failure.says.is_empty() {
@@ -189,58 +129,39 @@ fn main() -> ExitCode {
 fn without_cargo() -> ExitCode {
     let mut command = Command::new("/proc/self/exe");
     command.args(env::args_os().skip(1));
-    for (name, _) in env::vars_os() {
-        let text = name.to_string_lossy();
-        if text == "CARGO" || text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+    for name in env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+        if name == "CARGO" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             command.env_remove(name);
         }
     }
     // Cargo puts the folders of its toolchain and of this program first.
-    let cargo = env::var_os("CARGO").unwrap_or_default();
-    let toolchain = Path::new(&cargo).ancestors().nth(2).unwrap_or(Path::new("/"));
-    let program = env::current_exe().unwrap_or_default();
-    let libraries = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let kept = env::split_paths(&libraries).filter(|folder| {
-        !folder.starts_with(toolchain) && !program.parent().is_some_and(|own| folder.starts_with(own))
-    });
-    match env::join_paths(kept) {
-        Ok(kept) if !kept.is_empty() => command.env("LD_LIBRARY_PATH", kept),
-        _ => command.env_remove("LD_LIBRARY_PATH"),
-    };
+    let cargo = env::var("CARGO").unwrap_or_default();
+    let toolchain = cargo.trim_end_matches("/bin/cargo");
+    let libraries = env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let own = |folder: &&str| !folder.starts_with(toolchain) && !folder.contains("/target/xtask/");
+    let others: Vec<&str> = libraries.split(':').filter(own).collect();
+    command.env("LD_LIBRARY_PATH", others.join(":"));
+    if others.is_empty() {
+        command.env_remove("LD_LIBRARY_PATH");
+    }
     eprintln!("xtask: {}", command.exec());
     ExitCode::FAILURE
 }
 
-fn start(task: &Task, arguments: &[String]) -> Outcome {
-    match task.runs {
-        Runs::Function(function) => function(arguments),
-        Runs::HeapScript if builds::selection().is_none() => Ok(()),
-        Runs::Script | Runs::HeapScript => run(Command::new(format!("xtask/scripts/{}", task.name)).args(arguments)),
-    }
-}
-
 fn unknown(name: &str) -> String {
-    let common = |task: &&Task| task.name.bytes().zip(name.bytes()).take_while(|(own, given)| own == given).count();
-    let nearest = GROUPS.iter().flat_map(|(_, tasks)| *tasks).max_by_key(common).filter(|task| common(task) > 1);
-    let hint = nearest.map(|task| format!("; `{}` is near", task.name)).unwrap_or_default();
+    let common = |command: &&str| command.bytes().zip(name.bytes()).take_while(|(own, given)| own == given).count();
+    let nearest = commands().max_by_key(common).filter(|command| common(command) > 1);
+    let hint = nearest.map(|command| format!("; the nearest is `{command}`")).unwrap_or_default();
     format!("xtask: there is no command `{name}`{hint}. `cargo xtask` lists all")
 }
 
 /// Prints the commands, and the table of CONTRIBUTING.md that says which to run.
 fn list() -> Outcome {
-    println!("cargo xtask COMMAND [ARGUMENT…]");
-    for (group, tasks) in GROUPS {
-        println!("\n{group}");
-        for task in *tasks {
-            println!("  {:<15} {}", task.name, task.does);
-        }
-    }
+    println!("{COMMANDS}");
     let contributing = std::fs::read_to_string("CONTRIBUTING.md")?;
-    println!();
-    for line in
-        contributing.lines().skip_while(|line| !line.starts_with("| you changed")).take_while(|line| !line.is_empty())
-    {
-        if let [changed, command] = line.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>().as_slice() {
+    let table = contributing.lines().skip_while(|line| !line.starts_with("| you changed"));
+    for line in table.take_while(|line| !line.is_empty()) {
+        if let Some((changed, command)) = line.trim_matches(['|', ' ']).split_once(" | ") {
             println!("{changed:<58} {}", command.replace('`', ""));
         }
     }

@@ -36,7 +36,7 @@ fn at_least(name: &str, found: &str, number: usize, minimum: usize) -> Outcome {
 
 /// The unit tests of the core and of frameyard-vm with `loom` in their path. Those of frameyard-host do not need cfg(loom), so the
 /// command `test` explores them.
-pub(crate) fn loom(_: &[String]) -> Outcome {
+pub(crate) fn loom() -> Outcome {
     let mut tests = command("cargo test -p frameyard -p frameyard-vm --profile models --lib loom");
     tests.env("CARGO_TARGET_DIR", "target/loom").env("RUSTFLAGS", "--cfg loom");
     at_least("loom", "models explored", tests_passed(tests)?, MINIMUM_LOOM_MODELS)
@@ -44,7 +44,7 @@ pub(crate) fn loom(_: &[String]) -> Outcome {
 
 /// The unit tests of the core with `shuttle` in their path. Sound code runs under the seed in SHUTTLE_RANDOM_SEED, or else under a new
 /// one, which is printed. The tests that must find a defect have seeds that find it.
-pub(crate) fn shuttle(_: &[String]) -> Outcome {
+pub(crate) fn shuttle() -> Outcome {
     let tests = |filter: &str| {
         let mut tests = command(&format!("cargo test -p frameyard --profile models --lib {filter}"));
         // Without backtraces, because many tests expect a panic.
@@ -84,7 +84,7 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
 }
 
 /// Counts an order-0 pair under callgrind: under the guard of a core, in restartable sequences, and under locks.
-pub(crate) fn instructions(_: &[String]) -> Outcome {
+pub(crate) fn instructions() -> Outcome {
     if !is_installed("valgrind") || env::consts::ARCH != "x86_64" {
         println!("skipped: instructions are counted with valgrind on x86-64");
         return Ok(());
@@ -117,7 +117,7 @@ fn pair(name: &str, bound: i64, example: &str, arguments: &str) -> Outcome {
 
 /// Predicts the published tables with little work and compares the errors with those recorded. Repeats the fits that take seconds: each
 /// must give the machine's file. With FRAMEYARD_LONG_RUNS, predicts and fits in full, which takes hours of processor time.
-pub(crate) fn predictions(_: &[String]) -> Outcome {
+pub(crate) fn predictions() -> Outcome {
     let is_long = env::var("FRAMEYARD_LONG_RUNS").is_ok_and(|value| !value.is_empty());
     let (check, machines): (_, &[_]) = if is_long {
         ("--record runs/predictions/full.csv", &["haswell-2699v3", "sparc-m7", "broadwell-40", "skylake-112"])

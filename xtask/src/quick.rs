@@ -17,7 +17,7 @@ const LAST_BEGIN: Duration = Duration::from_secs(30);
 /// newest change first. Then, as far as the time goes, the same for the crates that use these, in the order of the layers.
 pub(crate) fn quick(arguments: &[String]) -> Outcome {
     let begin = Instant::now();
-    builds::fmt(&[])?;
+    builds::fmt()?;
     sources::check("layering", layers::check)?;
     sources::check("orderings", orderings::check)?;
     sources::check("references", references::check)?;

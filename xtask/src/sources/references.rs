@@ -29,7 +29,9 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
         let exists = |path: &str| root.join(path).exists();
         let linked = |path: &str| folder.join(path).exists();
         let known = |name: &str| file != Path::new(WALKTHROUGH) || names.contains(name);
-        for (line, what) in check_text(&text, &exists, &linked, &known, &|name| crate::find(name).is_some()) {
+        for (line, what) in
+            check_text(&text, &exists, &linked, &known, &|name| crate::commands().any(|command| command == name))
+        {
             violations.push(Violation { file: file.clone(), line, what });
         }
     }

@@ -20,7 +20,9 @@ const USER: &str = "xtask/scripts/user";
 /// The variable LABEL begins the last lines.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let label = env::var("LABEL").unwrap_or("test".to_owned());
-    summarised(&label, command("cargo test").args(arguments))
+    let mut cargo = command("cargo test");
+    cargo.args(arguments);
+    summarised(&label, cargo)
 }
 
 pub(crate) fn heap_tests(arguments: &[String]) -> Outcome {
@@ -33,23 +35,22 @@ pub(crate) fn heap_tests(arguments: &[String]) -> Outcome {
         cargo.env("CARGO_TARGET_DIR", env::home_dir().unwrap_or_default().join("heaps"));
     }
     let label = env::var("LABEL").unwrap_or("test".to_owned());
-    summarised(&label, cargo.args(arguments))
+    cargo.args(arguments);
+    summarised(&label, cargo)
 }
 
 /// The allocator as it is shipped.
 pub(crate) fn release_tests() -> Outcome {
     let crates = "-p frameyard-units -p frameyard-memblock -p frameyard -p frameyard-vm -p frameyard-host";
-    summarised("release-tests", &mut command(&format!("cargo test --profile release-tests --lib --tests {crates}")))
+    summarised("release-tests", command(&format!("cargo test --profile release-tests --lib --tests {crates}")))
 }
 
 /// Prints the output of tests that fail, not of those that pass, and a summary.
-fn summarised(label: &str, cargo: &mut Command) -> Outcome {
+fn summarised(label: &str, mut cargo: Command) -> Outcome {
     let mut summary = Summary::default();
     let mut of_passed = false;
-    let mut shown = Command::new(cargo.get_program());
-    shown.args(cargo.get_args()).args(["--", "--show-output"]);
-    shown.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let status = stream(shown, |line| {
+    cargo.args(["--", "--show-output"]);
+    let status = stream(cargo, |line| {
         of_passed = line == "successes:" || of_passed && line != "failures:" && !line.starts_with("test result: ");
         if !of_passed {
             println!("{line}");

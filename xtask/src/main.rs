@@ -45,7 +45,7 @@ checks
   layering        modules and crates use only lower ones; atomics come from `sync`
   orderings       each ordering stronger than Relaxed names the function it pairs with
   prose           files, links, functions and commands that documents name exist
-  tables          writes the documents' figures from stored results [--check: compares them]
+  tables          writes docs/results/ and quoted figures from stored results [--check: compares them]
   doc             documentation builds without a warning
   deny            licences and sources of dependencies, and advisories on them
   instructions    an order-0 pair takes no more instructions than it did

@@ -3,7 +3,7 @@
 //! | part | meaning |
 //! |---|---|
 //! | `"runs/…/bench-alloc.json"` | the rows of a stored result |
-//! | `alloc` | a name from a `sources` comment |
+//! | `alloc` | a name from `[sources]` |
 //! | `[kind=bulk tasks=1]` | only rows with these cells |
 //! | `.get_ns`, `."zone lock %"` | a column; must be of one row, except in the functions |
 //! | `median(…)`, `min(…)`, `max(…)` | of a column of any number of rows |
@@ -26,11 +26,14 @@ const DIRTY: &str = "†";
 /// Reads a stored result by its path.
 pub(crate) type ReadResult<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
+/// The files that a value comes from, with the commits that they name.
+pub(crate) type Origin = BTreeMap<String, Option<String>>;
+
 /// What an expression stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     content: Content,
-    dirty: bool,
+    origin: Origin,
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ enum Content {
     Number(f64),
 }
 
-/// The names that a document has defined so far.
+/// The values of names.
 pub(crate) type Names = BTreeMap<String, Value>;
 
 /// The value of an expression without format or goal.
@@ -51,8 +54,8 @@ pub(crate) fn evaluate(text: &str, names: &Names, read: &ReadResult<'_>) -> Resu
     Ok(value)
 }
 
-/// The text of a figure: the contents of the braces, evaluated and formatted.
-pub(crate) fn figure(text: &str, names: &Names, read: &ReadResult<'_>) -> Result<String, String> {
+/// The text of a figure: the contents of the braces, evaluated and formatted. Adds the files that it comes from to `origin`.
+pub(crate) fn figure(text: &str, names: &Names, read: &ReadResult<'_>, origin: &mut Origin) -> Result<String, String> {
     let mut parser = Parser { rest: text.chars().peekable(), names, read };
     let value = parser.sum()?;
     let format = if parser.takes(':') { Some(parser.format()?) } else { None };
@@ -63,11 +66,15 @@ pub(crate) fn figure(text: &str, names: &Names, read: &ReadResult<'_>) -> Result
         Some(format) => format.apply(value.number()?),
         None => value.as_stored()?,
     };
-    if value.dirty {
+    if value.origin.values().flatten().any(|commit| commit.ends_with("-dirty")) {
         shown.push_str(DIRTY);
     }
+    origin.extend(value.origin.clone());
     let meets = match &goal {
-        Some((holds, limit)) => value.number()?.partial_cmp(&limit.number()?).is_some_and(holds),
+        Some((holds, limit)) => {
+            origin.extend(limit.origin.clone());
+            value.number()?.partial_cmp(&limit.number()?).is_some_and(holds)
+        }
         None => true,
     };
     Ok(if meets { shown } else { format!("**{shown}**") })
@@ -274,15 +281,16 @@ impl Parser<'_> {
         }
         if self.rest.peek() == Some(&'"') {
             let path = self.text(is_word)?;
-            let text = (self.read)(path.split('#').next().unwrap_or_default())?;
+            let text = (self.read)(path_of(&path))?;
             let results = results::parse(&path, &text)?;
-            let content = Content::Rows { described: path, rows: results.rows };
-            return Ok(Value { content, dirty: results.dirty });
+            let content = Content::Rows { described: path.clone(), rows: results.rows };
+            let file = path_of(&path).to_owned();
+            return Ok(Value { content, origin: Origin::from([(file, results.commit)]) });
         }
         if self.rest.peek().is_some_and(char::is_ascii_digit) {
             let digits = self.taken_while(|c| is_word(c) || c == '.');
             let number = digits.parse().map_err(|_| format!("\"{digits}\" is no number"))?;
-            return Ok(Value { content: Content::Number(number), dirty: false });
+            return Ok(Value { content: Content::Number(number), origin: Origin::new() });
         }
         let name = self.text(is_word)?;
         if self.takes('(') {
@@ -317,12 +325,18 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn combined(a: Value, b: Value, operation: fn(f64, f64) -> f64) -> Result<Value, String> {
+/// The file of a path that may name a list.
+fn path_of(path: &str) -> &str {
+    path.split_once('#').map_or(path, |(file, _)| file)
+}
+
+fn combined(mut a: Value, b: Value, operation: fn(f64, f64) -> f64) -> Result<Value, String> {
     let number = operation(a.number()?, b.number()?);
     if !number.is_finite() {
         return Err("the result is not finite".to_owned());
     }
-    Ok(Value { content: Content::Number(number), dirty: a.dirty || b.dirty })
+    a.origin.extend(b.origin);
+    Ok(Value { content: Content::Number(number), origin: a.origin })
 }
 
 fn aggregate(name: &str, value: &Value) -> Result<Value, String> {
@@ -335,7 +349,7 @@ fn aggregate(name: &str, value: &Value) -> Result<Value, String> {
         "median" => f64::midpoint(numbers[(numbers.len() - 1) / 2], numbers[numbers.len() / 2]),
         _ => return Err(format!("`{name}` is no function: min, max or median")),
     };
-    Ok(Value { content: Content::Number(number), dirty: value.dirty })
+    Ok(Value { content: Content::Number(number), origin: value.origin.clone() })
 }
 
 #[cfg(test)]
@@ -352,7 +366,19 @@ mod tests {
             _ => Err(format!("{path}: not found")),
         };
         let names = Names::from([("a".to_owned(), evaluate("\"a.csv\"", &Names::new(), &read).unwrap())]);
-        figure(text, &names, &read)
+        figure(text, &names, &read, &mut Origin::new())
+    }
+
+    #[test]
+    fn tells_the_files_behind_a_figure_and_its_goal() {
+        let read = |path: &str| match path {
+            "a.csv" | "c.csv" => Ok("ns\n1\n".to_owned()),
+            _ => Ok(r#"{"commit": "12", "rows": [{"ns": 2}]}"#.to_owned()),
+        };
+        let mut origin = Origin::new();
+        figure("\"a.csv\".ns + \"b.json\".ns <= max(\"c.csv\".ns)", &Names::new(), &read, &mut origin).unwrap();
+        let files: Vec<_> = origin.iter().map(|(file, commit)| (file.as_str(), commit.as_deref())).collect();
+        assert_eq!(files, [("a.csv", None), ("b.json", Some("12")), ("c.csv", None)]);
     }
 
     #[test]

@@ -14,18 +14,18 @@ pub(crate) type Row = Vec<(String, String)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
-    /// The sources of the run differed from the commit that it names.
-    pub(crate) dirty: bool,
+    /// The commit of the program that made them, if the file names it. With `-dirty` if its sources differed from that commit.
+    pub(crate) commit: Option<String>,
 }
 
 /// Reads the text of a file. `name` is its path, with `#` and the name of a list for JSON.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Results, String> {
     let (path, list) = name.split_once('#').unwrap_or((name, "rows"));
-    let clean = |rows| Results { rows, dirty: false };
+    let anonymous = |rows| Results { rows, commit: None };
     match path.rsplit_once('.').map(|(_, extension)| extension) {
         Some("json") => json(text, list),
-        Some("csv") => csv(text).map(clean),
-        Some("txt") => Ok(clean(tables(text))),
+        Some("csv") => csv(text).map(anonymous),
+        Some("txt") => Ok(anonymous(tables(text))),
         _ => Err("neither JSON, CSV nor text".to_owned()),
     }
     .map_err(|error| format!("{name}: {error}"))
@@ -39,8 +39,8 @@ fn json(text: &str, list: &str) -> Result<Results, String> {
         let cells = row.as_object().into_iter().flatten();
         cells.map(|(column, value)| (column.clone(), cell(value))).collect()
     };
-    let dirty = object["commit"].as_str().is_some_and(|commit| commit.ends_with("-dirty"));
-    Ok(Results { rows: rows.iter().map(row).collect(), dirty })
+    let commit = object["commit"].as_str().map(str::to_owned);
+    Ok(Results { rows: rows.iter().map(row).collect(), commit })
 }
 
 fn csv(text: &str) -> Result<Vec<Row>, String> {
@@ -85,10 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn knows_a_run_whose_sources_differed_from_its_commit() {
-        let json = |commit: &str| format!(r#"{{"commit": "{commit}", "rows": []}}"#);
-        assert!(parse("f.json", &json("abc-dirty")).unwrap().dirty);
-        assert!(!parse("f.json", &json("abc")).unwrap().dirty);
+    fn knows_the_commit_of_json() {
+        let commit = |text: &str| parse("f.json", text).unwrap().commit;
+        assert_eq!(commit(r#"{"commit": "abc-dirty", "rows": []}"#).as_deref(), Some("abc-dirty"));
+        assert_eq!(commit(r#"{"rows": []}"#), None);
     }
 
     #[test]

@@ -81,3 +81,16 @@ pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::HostYard;
 pub use yard::builder::HostYardBuilder;
 pub use yard::error::{HostYardError, MapRegionProblem};
+
+/// The samples of the documents.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/guide/2-hosted.md")]
+    struct Hosted;
+
+    #[doc = include_str!("../../../docs/guide/5-tuning.md")]
+    struct Tuning;
+}

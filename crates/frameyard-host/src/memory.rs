@@ -399,6 +399,9 @@ impl HostMemory {
     }
 }
 
+/// Frames lie in memory as their numbers say, modulo this: the largest block that any processor maps at once.
+const LARGEST_ALIGN: u64 = 1 << 30;
+
 /// Reserves the span and maps memory to its pieces.
 fn map(
     layout: &FrameLayout,
@@ -410,11 +413,12 @@ fn map(
 ) -> Result<Mapping, MemoryError> {
     let span = layout.span_len();
     let no_addresses = || MemoryError::AddressSpace { span };
-    let align = granule.max(HUGE_ALIGN).max(1 << layout.page_shift());
+    let least = granule.max(HUGE_ALIGN).max(1 << layout.page_shift());
     let length = usize::try_from(span.0).map_err(|_| no_addresses())?;
-    let residue = layout.span_start() & (align - 1);
-    let reserved = Mapping::reserve(length, align as usize, residue as usize);
-    let mut mapping = reserved.map_err(|_| no_addresses())?;
+    let reserve = |align: u64| Mapping::reserve(length, align as usize, (layout.span_start() & (align - 1)) as usize);
+    // Blocks of up to 1 GiB are aligned to their size, if there are as many addresses.
+    let best = reserve(least.max((1 << span.0.max(1).ilog2()).min(LARGEST_ALIGN)));
+    let mut mapping = best.or_else(|_| reserve(least)).map_err(|_| no_addresses())?;
     for piece in layout.pieces() {
         let size = ByteSize(piece.piece.len as u64);
         let (action, source, huge_pages) = match source {

@@ -22,7 +22,9 @@ mod plan;
 
 /// A yard together with its memory: frames, memory map and control region.
 ///
-/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view. Everything it
+/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view. In builds with debug assertions, dropping a
+/// private yard with blocks that were allocated by number and not freed prints how many; [`stats().allocated_blocks()`](frameyard::views::YardStats::allocated_blocks)
+/// lists them. Everything it
 /// returns borrows it, except [owning guards](Self::frames_owned):
 ///
 /// ```compile_fail,E0505

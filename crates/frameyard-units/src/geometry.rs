@@ -232,7 +232,7 @@ impl Geometry {
     ///
     /// [`BlockSizeError`] for a size below that of a frame, above that of the largest block, or between two orders.
     pub const fn block_order(self, size: ByteSize) -> Result<Order, BlockSizeError> {
-        let (smallest, largest) = (self.page_size(), self.size_of(self.max_order.pages()));
+        let (smallest, largest) = (self.page_size(), self.size_of(self.largest_order().pages()));
         if !size.0.is_power_of_two() || size.0 < smallest.0 || size.0 > largest.0 {
             return Err(BlockSizeError { size, smallest, largest });
         }

@@ -181,3 +181,10 @@ pub mod watermarks {
         recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
     };
 }
+
+/// The samples of the documents.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/guide/3-kernels.md")]
+    struct Kernels;
+}

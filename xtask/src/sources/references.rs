@@ -1,6 +1,6 @@
 //! The files, links, functions and commands that documents name exist.
 //!
-//! - In the documents of the root and of `docs/`, text in backticks that begins with a folder of the repository must be a
+//! - In the documents of the root and below `docs/`, text in backticks that begins with a folder of the repository must be a
 //!   file or folder, and what follows `cargo xtask` a command.
 //! - The targets of their links must be files or folders.
 //! - In the walkthrough, `Type::function` must be a function of the workspace.
@@ -8,17 +8,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::sources::files::{entries, read, rust_files};
+use crate::sources::files::{entries, read, rust_files, walk};
 use crate::sources::tokens::tokens;
 use crate::sources::{Findings, Violation};
 
 /// The document whose functions must exist.
-const WALKTHROUGH: &str = "docs/walkthrough.md";
+const WALKTHROUGH: &str = "docs/design/walkthrough.md";
 
 /// Checks the documents of the repository at `root`.
 pub(crate) fn check(root: &Path) -> Result<Findings, String> {
     let mut documents = entries(root)?;
-    documents.extend(entries(&root.join("docs"))?);
+    documents.extend(walk(&root.join("docs"))?);
     documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     let names = names_of_workspace(root)?;
     let mut violations = Vec::new();
@@ -80,7 +80,8 @@ fn check_text(
             {
                 found.push((at + 1, format!("`cargo xtask` has no command {name}")));
             }
-            let last = code.split_once("::").map(|_| code.rsplit("::").next().unwrap_or_default());
+            let path = code.split('(').next().unwrap_or_default();
+            let last = path.split_once("::").map(|_| path.rsplit("::").next().unwrap_or_default());
             if let Some(name) = last.filter(|name| name.starts_with(|c: char| c.is_lowercase()))
                 && !known(name)
             {
@@ -112,7 +113,7 @@ mod tests {
     fn refuses_files_links_functions_and_commands_that_do_not_exist() {
         assert_eq!(lines("`ci/run`\n`ci/gone`\n`crates/{a,b}.rs`"), [2]);
         assert_eq!(lines("[a](there.md#part) [b](https://x.y)\n[c](gone.md)"), [2]);
-        assert_eq!(lines("`Yard::alloc`, `Yard`\n`Yard::gone`\n`Gfp::KERNEL`"), [2]);
+        assert_eq!(lines("`Yard::alloc(Order(0))`, `Yard`\n`Yard::gone()`\n`Gfp::KERNEL`"), [2]);
         assert_eq!(lines("`cargo xtask`, `cargo xtask fmt --x`, `cargo xtask NAME`\n`cargo xtask gone`"), [2]);
         assert_eq!(lines("```\n`ci/gone`\n```"), [0; 0]);
     }

@@ -1,4 +1,4 @@
-/* The first program of docs/c.md: a yard of 64 MiB, one huge page, and a bad free. */
+/* A first program, as in docs/guide/4-c.md: a yard of 64 MiB, one huge page, and a bad free. */
 #include <frameyard.h>
 #include <stdio.h>
 #include <string.h>

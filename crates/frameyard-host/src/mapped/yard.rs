@@ -1,9 +1,11 @@
 //! A yard together with the memory that it lies in.
 
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::{ptr, thread};
 
 use frameyard::boot::{AttachError, BootError, MemorySource};
-use frameyard::{Layout, RawRegion, Yard, YardConfig};
+use frameyard::{Layout, PageCount, RawRegion, Yard, YardConfig};
 use frameyard_counting::{CountingPlatform, TaskCounters};
 
 use crate::map_tails::MapTails;
@@ -12,6 +14,9 @@ use crate::region::Region;
 use crate::sys::mapping::{Piece, Sharing};
 use crate::sys::private_yards::ForkSafe;
 use crate::sys::window::MapWindow;
+
+/// Leaked blocks of larger yards are not counted when they are dropped: 64 GiB in frames of 4 KiB.
+const MOST_COUNTED: PageCount = PageCount(1 << 24);
 
 /// A yard and its two regions.
 #[derive(Debug)]
@@ -117,10 +122,42 @@ impl OwnedYard {
 
     /// Drops the yard and returns the region of its memory map.
     pub(crate) fn into_map(self) -> Region {
-        let Self { fork_safe, yard, mut map, control: _control } = self;
+        self.report_leaks();
+        let this = ManuallyDrop::new(self);
+        // SAFETY: each field is read once, and `this` is never dropped.
+        let (fork_safe, yard, mut map, _control) = unsafe {
+            (
+                ptr::read(&raw const this.fork_safe),
+                ptr::read(&raw const this.yard),
+                ptr::read(&raw const this.map),
+                ptr::read(&raw const this.control),
+            )
+        };
         drop((fork_safe, yard));
         map.mark_written();
         map
+    }
+
+    /// In builds with debug assertions, says how many blocks of a private yard were never freed.
+    fn report_leaks(&self) {
+        let is_own = || self.fork_safe.as_ref().is_some_and(ForkSafe::is_of_this_process);
+        if !cfg!(debug_assertions) || thread::panicking() || !is_own() {
+            return;
+        }
+        let stats = self.yard.stats();
+        let (managed, free) = (stats.managed_pages(), stats.free_pages());
+        if managed == free || managed > MOST_COUNTED {
+            return;
+        }
+        let (blocks, frames) = stats
+            .allocated_blocks()
+            .fold((0_u64, 0), |(blocks, frames), block| (blocks + 1, frames + block.order.pages().0));
+        if blocks > 0 {
+            eprintln!(
+                "frameyard: a yard is dropped with {blocks} blocks ({frames} frames) that were not freed; \
+                 `stats().allocated_blocks()` lists them"
+            );
+        }
     }
 
     pub(crate) fn map(&self) -> &Region {
@@ -129,6 +166,12 @@ impl OwnedYard {
 
     pub(crate) fn control(&self) -> &Region {
         &self.control
+    }
+}
+
+impl Drop for OwnedYard {
+    fn drop(&mut self) {
+        self.report_leaks();
     }
 }
 

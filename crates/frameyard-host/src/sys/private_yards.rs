@@ -75,6 +75,7 @@ pub(crate) fn install_hook() -> io::Result<()> {
 #[derive(Debug)]
 pub(crate) struct ForkSafe {
     control: usize,
+    process: u32,
 }
 
 impl ForkSafe {
@@ -92,7 +93,12 @@ impl ForkSafe {
         let view = unsafe { Yard::attach(map, control, LocksOnly { sequences })? };
         let control = control.base.addr().get();
         yards().push(Registered { control, view, is_locked: false });
-        Ok(Self { control })
+        Ok(Self { control, process: std::process::id() })
+    }
+
+    /// Whether this process has made the yard: it is not a forked child with a copy.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use frameyard::boot::{AttachError, Initialiser, MemorySource};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::GeometryError;
-use frameyard::{ByteSize, Geometry, Layout, MemoryTable, NodeId, PfnRange, Platform, Yard, YardConfig};
+use frameyard::{ByteSize, Geometry, Layout, MemoryTable, NodeId, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 use super::HostYard;
 use super::error::{HostYardError, MapRegionProblem};
@@ -79,7 +79,8 @@ impl HostYard {
 
     /// A yard with at least `size` of private memory, and with the CPUs and nodes of this host.
     ///
-    /// The size is rounded up to multiples of 4 MiB. The frames are backed by huge pages where the
+    /// The size is rounded up to multiples of 4 MiB. No two yards of a process that are made by size have a frame number in common, and blocks of up to
+    /// 1 GiB are aligned to their size in memory. The frames are backed by huge pages where the
     /// host has them and take no memory until they are touched. A small part of the memory is reserved for urgent
     /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for
     /// everything else.
@@ -258,7 +259,7 @@ impl HostYardBuilder {
     /// [`HostYardError`] says which part is not available.
     pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
         let host = HostTopology::current()?;
-        let plan = self.plan(size, &host)?;
+        let plan = self.plan(size, &host, HostPlan::with_numbers_of_its_own)?;
         self.build(&plan.table(), &plan.config(), &host)
     }
 
@@ -363,7 +364,7 @@ impl HostYardBuilder {
         size: ByteSize,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
-        let plan = self.plan(size, host)?;
+        let plan = self.plan(size, host, HostPlan::with_random_numbers)?;
         let (yard, _) = self.build_shared_in(make, &plan.table(), &plan.config(), SharedFrames::Memory, host)?;
         Ok(yard)
     }
@@ -424,9 +425,16 @@ impl HostYardBuilder {
         Ok((HostYard { yard }, processes))
     }
 
-    fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
-        let plan = HostPlan::new(host, self.geometry()?, size)?;
-        plan.with_cpus(self.cpus).with_policy(self.policy).with_device_space(self.device_space)
+    /// The plan of a yard of that size, which `number` gives its frame numbers.
+    fn plan<F>(&self, size: ByteSize, host: &HostTopology, number: F) -> Result<HostPlan, HostYardError>
+    where
+        F: FnOnce(Geometry, &dyn Fn(Pfn) -> Result<HostPlan, HostYardError>) -> Result<HostPlan, HostYardError>,
+    {
+        let geometry = self.geometry()?;
+        number(geometry, &|first| {
+            let plan = HostPlan::new(host, geometry, size, first)?;
+            plan.with_cpus(self.cpus).with_policy(self.policy).with_device_space(self.device_space)
+        })
     }
 
     /// The geometry of yards that are requested by size alone.

@@ -10,7 +10,8 @@ use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::{
-    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
+    AllocError, Block, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard,
+    YardConfig,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
@@ -439,4 +440,63 @@ fn a_yard_by_size_has_the_policy_of_its_builder() {
         let private = builder().with_memory(ByteSize::mib(4)).unwrap();
         assert_eq!([private.policy(), shared.policy()], [policy; 2]);
     }
+}
+
+#[test]
+fn a_block_freed_to_another_yard_is_refused_there() {
+    let [one, other] = [64, 96].map(|mib| HostYard::with_memory(ByteSize::mib(mib)).unwrap());
+    let ranges = |yard: &HostYard| yard.memory_ranges().map(|(range, _)| range).collect::<Vec<_>>();
+    let are_apart = |range: &PfnRange| ranges(&other).iter().all(|others| range.intersection(*others).is_empty());
+    assert!(ranges(&one).iter().all(are_apart), "{:?}, {:?}", ranges(&one), ranges(&other));
+    let blocks = [&one, &other].map(|yard| yard.alloc(Order(3), Gfp::KERNEL).unwrap());
+    assert!(one.free(blocks[1], Order(3)).is_err() && other.free(blocks[0], Order(3)).is_err());
+    for (yard, block) in [&one, &other].into_iter().zip(blocks) {
+        yard.free(block, Order(3)).unwrap();
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_block_of_a_gibibyte_is_aligned_to_its_size_in_memory() {
+    let yard = HostYard::with_memory(ByteSize::gib(3)).unwrap();
+    let order = yard.geometry().block_order(ByteSize::gib(1)).unwrap();
+    let block = yard.frames(order, Gfp::HIGHUSER_MOVABLE).unwrap();
+    assert_eq!(block.bytes().as_ptr().addr() % (1 << 30), 0);
+}
+
+#[test]
+fn allocated_blocks_are_listed() {
+    let yard = HostYard::with_memory(ByteSize::mib(64)).unwrap();
+    assert_eq!(yard.stats().allocated_blocks().next(), None);
+    let orders = [0, 3, 4, 8, 9, 10].map(Order);
+    let mut blocks = orders.map(|order| Block { pfn: yard.alloc(order, Gfp::KERNEL).unwrap(), order });
+    blocks.sort_by_key(|block| block.pfn);
+    assert_eq!(yard.stats().allocated_blocks().collect::<Vec<_>>(), blocks);
+    blocks.iter().for_each(|block| yard.free(block.pfn, block.order).unwrap());
+    assert_eq!(yard.stats().allocated_blocks().next(), None);
+}
+
+/// What a process prints that drops a yard with blocks, and one without.
+#[test]
+fn a_dropped_yard_says_which_blocks_were_not_freed() {
+    let name = "a_dropped_yard_says_which_blocks_were_not_freed";
+    if std::env::var_os("FRAMEYARD_TEST_LEAKS").is_some() {
+        let [leaky, tidy] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(64)).unwrap());
+        for yard in [&leaky, &tidy] {
+            let block = yard.alloc(Order(2), Gfp::KERNEL).unwrap();
+            yard.alloc(Order(0), Gfp::KERNEL).and_then(|pfn| Ok(yard.free(pfn, Order(0)).unwrap())).unwrap();
+            if std::ptr::eq(yard, &tidy) {
+                yard.free(block, Order(2)).unwrap();
+            }
+        }
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    crate::own_process::run_test(&mut command, module_path!(), name);
+    let output = command.env("FRAMEYARD_TEST_LEAKS", "1").output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = printed.lines().filter(|line| line.starts_with("frameyard: ")).collect();
+    let expected = "frameyard: a yard is dropped with 1 blocks (4 frames) that were not freed; \
+                    `stats().allocated_blocks()` lists them";
+    assert_eq!(lines, if cfg!(debug_assertions) { vec![expected] } else { vec![] }, "{printed}");
 }

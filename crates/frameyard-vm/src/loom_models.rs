@@ -54,7 +54,7 @@ fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// The bound of a model that takes long: one switch less, except in long runs (`ci/long`).
+/// The bound of a model that takes long: one switch less, except in long runs (`cargo xtask long`).
 fn in_long_runs(preemptions: usize) -> usize {
     if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { preemptions } else { preemptions - 1 }
 }

@@ -8,7 +8,7 @@
 //! done
 //! ```
 //!
-//! The difference between two counts, divided by the difference between the numbers of pairs, is the cost of a pair. `ci/instructions`
+//! The difference between two counts, divided by the difference between the numbers of pairs, is the cost of a pair. `cargo xtask instructions`
 //! checks it.
 
 use std::alloc::{Layout as HeapLayout, alloc_zeroed};

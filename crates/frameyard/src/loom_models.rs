@@ -71,7 +71,7 @@ pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync 
     Explored { contentions: machine::contentions() - before }
 }
 
-/// The bound of a model that takes long: one switch less, except in long runs (`ci/long`).
+/// The bound of a model that takes long: one switch less, except in long runs (`cargo xtask long`).
 pub(crate) fn in_long_runs(preemptions: usize) -> usize {
     if is_long_run() { preemptions } else { preemptions - 1 }
 }

@@ -5,7 +5,7 @@
 //! Three or four threads run the production code on one small yard, in turns. Before each atomic access the scheduler may
 //! switch threads. Half of the schedules are random; the other half have random priorities that change a few times (the
 //! scheduler of "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", Burckhardt et al., 2010). The variable
-//! `SHUTTLE_RANDOM_SEED` is the seed; without it the seed is fixed. `ci/shuttle` explores a new seed in each run, and prints it.
+//! `SHUTTLE_RANDOM_SEED` is the seed; without it the seed is fixed. `cargo xtask shuttle` explores a new seed in each run, and prints it.
 //!
 //! # Limits
 //!
@@ -36,7 +36,7 @@ use mover::Mover;
 const SEED: u64 = 8;
 /// Priority changes in an execution, plus one.
 const DEPTH: usize = 5;
-/// Executions per scheduler of a test with sound protections, unless this is a long run (`ci/long`).
+/// Executions per scheduler of a test with sound protections, unless this is a long run (`cargo xtask long`).
 const EXECUTIONS: usize = 15;
 /// Executions per scheduler in long runs.
 const LONG_RUN: usize = 500;

@@ -31,7 +31,7 @@ pub(crate) fn is_own_process(module: &str, name: &str) -> bool {
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     assert!(printed.contains("1 passed"), "{name} is the name of one test: {printed}");
-    // `ci/test` counts these lines.
+    // `cargo xtask test` counts these lines.
     printed.lines().filter(|line| line.starts_with("skipped: ")).for_each(|line| println!("{line}"));
     false
 }

@@ -1,4 +1,4 @@
-//! A library for jemalloc's own tests (`ci/jemalloc-tests`): it makes a yard, returns the extent hooks, and checks the yard at exit.
+//! A library for jemalloc's own tests (`cargo xtask jemalloc-tests`): it makes a yard, returns the extent hooks, and checks the yard at exit.
 
 use std::ffi::c_void;
 use std::io::Write;

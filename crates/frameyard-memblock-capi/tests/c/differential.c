@@ -1,6 +1,6 @@
 /* The library beside the kernel's own memblock: random calls on both, and the whole state compared after each.
  *
- * ci/memblock-tests compiles mm/memblock.c of Debian's kernel source package and gives its symbols the prefix k_. Usage:
+ * cargo xtask memblock-tests compiles mm/memblock.c of Debian's kernel source package and gives its symbols the prefix k_. Usage:
  * differential FIRST_SEED SEEDS. Each seed runs in a process of its own, because the kernel's file has state that cannot be reset. */
 #define _POSIX_C_SOURCE 200809L
 #include <memblock.h>

@@ -49,7 +49,10 @@ fn main() -> ExitCode {
             for fault in &faults {
                 eprintln!("tables: {fault}");
             }
-            eprintln!("tables: {} faults; `cargo xtask tables` writes the figures from the stored results", faults.len());
+            eprintln!(
+                "tables: {} faults; `cargo xtask tables` writes the figures from the stored results",
+                faults.len()
+            );
             ExitCode::FAILURE
         }
         Err(error) => {

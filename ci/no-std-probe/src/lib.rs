@@ -7,7 +7,6 @@
 #![no_std]
 
 use frameyard as _;
-use frameyard_counting as _;
 use frameyard_formats as _;
 use frameyard_memblock as _;
 use frameyard_units as _;

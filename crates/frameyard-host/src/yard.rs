@@ -4,9 +4,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use frameyard::boot::{AttachError, InitError};
+use frameyard::counting::TaskCounters;
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
-use frameyard_counting::TaskCounters;
 
 use crate::mapped::frames::sealed::Sealed;
 use crate::mapped::frames::{MappedFrames, YardHandle};

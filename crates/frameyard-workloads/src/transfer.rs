@@ -6,9 +6,9 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
+use frameyard::counting::{Counted, TaskCounters};
 use frameyard::locks::LockUse;
 use frameyard::{ByteSize, Platform, Yard};
-use frameyard_counting::{Counted, TaskCounters};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 

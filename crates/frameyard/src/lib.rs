@@ -23,6 +23,7 @@
 //! | [`huge_pages`] | pools of huge pages whose page maps take little memory |
 //! | [`reporting`] | giving free memory back to the host |
 //! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
+//! | `counting` | a platform that counts touched cache lines (feature `counting`) |
 //! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
@@ -35,6 +36,8 @@ pub mod alloc;
 pub mod boot;
 pub mod compaction;
 mod control;
+#[cfg(feature = "counting")]
+pub mod counting;
 pub mod devices;
 mod fast;
 mod gfp;
@@ -45,6 +48,8 @@ pub mod locks;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memmap;
+#[cfg(any(loom, shuttle))]
+mod models;
 pub mod owners;
 pub mod page;
 mod placement;

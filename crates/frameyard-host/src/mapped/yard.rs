@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::{ptr, thread};
 
 use frameyard::boot::{AttachError, BootError, MemorySource};
+use frameyard::counting::{CountingPlatform, TaskCounters};
 use frameyard::{Layout, PageCount, RawRegion, Yard, YardConfig};
-use frameyard_counting::{CountingPlatform, TaskCounters};
 
 use crate::map_tails::MapTails;
 use crate::platform::HostPlatform;

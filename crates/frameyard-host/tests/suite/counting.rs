@@ -1,10 +1,10 @@
 //! A counted run on memory of this host.
 
 use crate::checked_yard::{CheckedYard, range};
+use frameyard::counting::TaskCounters;
 use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, YardConfig};
-use frameyard_counting::TaskCounters;
 use frameyard_host::{Backing, HostYard};
 
 #[test]

@@ -15,7 +15,6 @@ use crate::store::published;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
-use crate::zone::policy::Store;
 
 /// The bound of involuntary switches. Executions are long because a change of the policy takes every list lock. One switch
 /// finds every broken variant.

@@ -9,13 +9,13 @@ use shuttle::sync::Mutex as ScheduledMutex;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::boot::ZoneLimits;
+use crate::models::{run_alone, run_scheduled};
 use crate::platform::{MapBacking, Platform, Probe};
 use crate::policy::ZonePolicy;
 use crate::shuttle_tests::mover::Moved;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::PcpSizing;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
-use frameyard_models::{run_alone, run_scheduled};
 
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);

@@ -270,12 +270,3 @@ fn policies_change_while_other_cpus_allocate_and_free() {
     run_on(0);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
 }
-
-#[cfg(not(feature = "published"))]
-#[test]
-fn a_policy_that_is_not_compiled_in_is_refused() {
-    let yard = Fixture::small(1, 8 << 10);
-    let before = yard.policy();
-    assert_eq!(yard.set_policy(ZonePolicy::Cluster), Err(PolicyError::NotBuilt(ZonePolicy::Cluster)));
-    assert_eq!(yard.policy(), before);
-}

@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 
 use crate::fixture::HeapRegion;
 use frameyard::boot::ZoneLimits;
+use frameyard::counting::{Counted, CountingPlatform, SpanTouches, TaskCounters};
 use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
-use frameyard_counting::{Counted, CountingPlatform, SpanTouches, TaskCounters};
 
 /// One CPU without memory behind its frames, which uses its lists under locks or in restartable sequences.
 struct OneCpu {

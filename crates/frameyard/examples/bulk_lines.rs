@@ -1,7 +1,7 @@
 //! Counts the cache lines that allocating and freeing many blocks touches, per block: as CSV, by policy, order and pattern.
 //!
 //! ```console
-//! cargo run --release -p frameyard-counting --example bulk_lines > bulk-lines.csv
+//! cargo run --release -p frameyard --features counting,published --example bulk_lines > bulk-lines.csv
 //! ```
 //!
 //! A yard of 2 GiB with one CPU. A round allocates three quarters of the memory and frees it, in the order in which it was allocated or in
@@ -13,13 +13,13 @@ use std::error::Error;
 use std::ptr::NonNull;
 
 use frameyard::boot::ZoneLimits;
+use frameyard::counting::{Counted, CountingPlatform, TaskCounters};
 use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
 use frameyard::policy::ZonePolicy;
 use frameyard::{
     ByteSize, CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
 };
-use frameyard_counting::{Counted, CountingPlatform, TaskCounters};
 
 /// Lines that a task remembers in one hold of a lock.
 const REMEMBERED: usize = 1 << 14;

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 use crate::fixture::{Fixture, TestPlatform, run_on};
+use frameyard::counting::{Counted, CountingPlatform, PageTouches, TaskCounters};
 use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::{Gfp, NodeId, Order, Pfn, Yard, ZoneId};
-use frameyard_counting::{Counted, CountingPlatform, PageTouches, TaskCounters};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 

@@ -4,19 +4,19 @@ use core::fmt;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
-use frameyard::platform::{
+use crate::platform::{
     Access, Activity, BadPage, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress,
     LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, OwnList, Popped, Probe, SequencesNotEnded,
     SharedLine, SpeculativeGets, WorkerPanicked,
 };
-use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
 
-use crate::counted::Counted;
-use crate::task_counters::{NO_SPAN, TaskCounters, add, get, place_of};
+use crate::counting::counted::Counted;
+use crate::counting::task_counters::{NO_SPAN, TaskCounters, add, get, place_of};
 
 /// A platform that counts calls and passes them to `inner`. Use it for a second view
-/// ([`Yard::attach`](frameyard::Yard::attach)) of an existing yard.
+/// ([`Yard::attach`](crate::Yard::attach)) of an existing yard.
 ///
 /// `current_task` returns the number of the calling task: a small number that no two concurrent tasks share.
 pub struct CountingPlatform<'r, P, W, const LINES: usize = 1024> {

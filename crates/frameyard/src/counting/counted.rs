@@ -1,6 +1,6 @@
 //! Results of counting.
 
-use frameyard::platform::LockKind;
+use crate::platform::LockKind;
 
 /// Acquisitions of the locks of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use frameyard::Pfn;
-use frameyard::platform::{Activity, Contention, LockId, LockKind};
-use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::Pfn;
+use crate::platform::{Activity, Contention, LockId, LockKind};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-use crate::counted::{Counted, LineTouches, LocksTaken, PageTouches, SpanTouches};
+use crate::counting::counted::{Counted, LineTouches, LocksTaken, PageTouches, SpanTouches};
 
 #[derive(Default)]
 pub(crate) struct TouchCounters {

@@ -9,7 +9,7 @@ use crate::sync::AllAtomic;
 
 #[cfg(loom)]
 #[doc(hidden)]
-pub use crate::models::ModelledRegion;
+pub use crate::sync::models::ModelledRegion;
 
 /// Alignment of the region and of every table.
 pub(crate) const TABLE_ALIGN: usize = 128;

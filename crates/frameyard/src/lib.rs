@@ -48,8 +48,6 @@ pub mod locks;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memmap;
-#[cfg(any(loom, shuttle))]
-mod models;
 pub mod owners;
 pub mod page;
 mod placement;

@@ -1,4 +1,4 @@
-//! Atomics: `core`'s, or in a model those of the module `models`, which loom or shuttle explores.
+//! Atomics: `core`'s, or in a model those of `models`, which loom or shuttle explores.
 //!
 //! All modules of the core take their atomics from here, so that a protocol runs unchanged under the model checkers. A comment
 //! at each ordering stronger than `Relaxed` names the function that it pairs with.
@@ -9,12 +9,15 @@ pub(crate) use core::sync::atomic::compiler_fence;
 pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(any(loom, shuttle))]
-pub use crate::models::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) mod models;
+
+#[cfg(any(loom, shuttle))]
+pub use crate::sync::models::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(any(loom, shuttle))]
 #[doc(hidden)]
-pub use crate::models::{Weakness, is_weakened, weakened};
+pub use crate::sync::models::{Weakness, is_weakened, weakened};
 
-/// Whether a model has broken this protection (`crate::models::Weakness`). Always false outside models.
+/// Whether a model has broken this protection (`crate::sync::models::Weakness`). Always false outside models.
 macro_rules! is_broken {
     ($weakness:ident) => {{
         #[cfg(any(loom, shuttle))]

@@ -13,7 +13,6 @@ const ORDERS: &[Order] = &[
         parent: "frameyard",
         children: &[
             "gfp",
-            "models",
             "sync",
             "platform",
             "locks",

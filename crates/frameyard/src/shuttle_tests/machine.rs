@@ -9,10 +9,10 @@ use shuttle::sync::Mutex as ScheduledMutex;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::boot::ZoneLimits;
-use crate::models::{run_alone, run_scheduled};
 use crate::platform::{MapBacking, Platform, Probe};
 use crate::policy::ZonePolicy;
 use crate::shuttle_tests::mover::Moved;
+use crate::sync::models::{run_alone, run_scheduled};
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::PcpSizing;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};

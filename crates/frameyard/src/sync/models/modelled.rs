@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 pub use loom::sync::atomic::{Ordering, fence};
 
-use crate::models::weakness::{Weakness, is_weakened, weakness};
+use crate::sync::models::weakness::{Weakness, is_weakened, weakness};
 
 fn load_ordering<T>(ordering: Ordering) -> Ordering {
     match weakness() {

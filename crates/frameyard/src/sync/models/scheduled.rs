@@ -9,7 +9,7 @@ pub use core::sync::atomic::{Ordering, fence};
 
 use shuttle::rand::RngCore;
 
-use crate::models::weakness::{Weakness, is_weakened};
+use crate::sync::models::weakness::{Weakness, is_weakened};
 
 std::thread_local! {
     /// Whether accesses of this thread's execution are scheduled.

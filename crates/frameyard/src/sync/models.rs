@@ -38,5 +38,7 @@ pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub use region::ModelledRegion;
 #[cfg(shuttle)]
-pub use scheduled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence, run_alone, run_scheduled};
+pub use scheduled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(all(shuttle, test))]
+pub(crate) use scheduled::{run_alone, run_scheduled};
 pub use weakness::{Weakness, is_weakened, weakened};

@@ -17,15 +17,18 @@ std::thread_local! {
 }
 
 /// Runs `body` with scheduled accesses, its own and those of all threads of the execution.
-pub fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
+#[cfg(test)]
+pub(crate) fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
     with(true, body)
 }
 
 /// Runs `body` without thread switches at accesses.
-pub fn run_alone<T>(body: impl FnOnce() -> T) -> T {
+#[cfg(test)]
+pub(crate) fn run_alone<T>(body: impl FnOnce() -> T) -> T {
     with(false, body)
 }
 
+#[cfg(test)]
 fn with<T>(scheduled: bool, body: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {

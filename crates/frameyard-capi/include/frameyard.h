@@ -656,7 +656,7 @@ enum fy_status fy_yard_create(const struct fy_config *config,
 // A name without a leading slash is that of a file in `/dev/shm`; any other is a path. Processes of the same user can open it.
 //
 // Errors: as `fy_yard_create`, and `FY_NAME_IN_USE` if a running process has a yard of this name, `FY_NOT_SUPPORTED` if
-// `config->backing` is not 0.
+// `config->backing` or `config->huge_pages` is not 0: a shared yard has a memory file of its own, whose pages the host chooses.
 //
 // Thread safety and cost: as `fy_yard_create`.
 enum fy_status fy_yard_create_shared(const char *name,

@@ -485,7 +485,8 @@ fn a_dropped_yard_says_which_blocks_were_not_freed() {
         let [leaky, tidy] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(64)).unwrap());
         for yard in [&leaky, &tidy] {
             let block = yard.alloc(Order(2), Gfp::KERNEL).unwrap();
-            yard.alloc(Order(0), Gfp::KERNEL).and_then(|pfn| Ok(yard.free(pfn, Order(0)).unwrap())).unwrap();
+            let freed = yard.alloc(Order(0), Gfp::KERNEL).unwrap();
+            yard.free(freed, Order(0)).unwrap();
             if std::ptr::eq(yard, &tidy) {
                 yard.free(block, Order(2)).unwrap();
             }

@@ -72,7 +72,7 @@ impl SpanTouches {
     }
 }
 
-/// The counts of a [`CountingPlatform`](crate::CountingPlatform).
+/// The counts of a [`CountingPlatform`](crate::counting::CountingPlatform).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counted {
     /// In refills of per-CPU lists.

@@ -52,6 +52,22 @@ pub(crate) fn doc() -> Outcome {
     run(command("cargo doc --no-deps").args(selection()).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
+/// What a kernel builds, on the oldest compiler that the manifests of these crates promise: six releases before the one that the program needs.
+pub(crate) fn oldest() -> Outcome {
+    const RUST: &str = "1.89.0";
+    let is_there =
+        || command(&format!("rustup run {RUST} rustc --version")).output().is_ok_and(|run| run.status.success());
+    if !is_there() {
+        _ = command(&format!("rustup toolchain install {RUST} --profile minimal")).output();
+    }
+    if !is_there() {
+        println!("skipped: Rust {RUST} is not installed");
+        return Ok(());
+    }
+    let crates = "-p frameyard-units -p frameyard-memblock -p frameyard -p frameyard-vm -p frameyard-formats --features frameyard/counting";
+    run(&mut command(&format!("rustup run {RUST} cargo check --quiet {crates} --target-dir target/oldest")))
+}
+
 /// `deny.toml` says what is allowed.
 pub(crate) fn deny() -> Outcome {
     if !is_installed("cargo-deny") {

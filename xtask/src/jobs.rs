@@ -25,7 +25,7 @@ const CI: &[(&str, &[&str])] = &[
         ],
     ),
     ("programs", &["readme boot report", "programs", "user cargo xtask predictions"]),
-    ("checks", &["fmt", "clippy", "layering", "orderings", "prose", "tables --check"]),
+    ("checks", &["fmt", "clippy", "layering", "orderings", "prose", "tables --check", "oldest"]),
     ("interfaces", &["instructions", "no-std", "c-interface", "freestanding", "memblock-tests"]),
     ("models", &["doc", "loom", "shuttle", "package", "fuzz"]),
 ];

@@ -47,6 +47,7 @@ checks
   prose           files, links, functions and commands that documents name exist
   tables          writes docs/results/ and quoted figures from stored results [--check: compares them]
   doc             documentation builds without a warning
+  oldest          the crates for kernels build on the oldest compiler that they promise
   deny            licences and sources of dependencies, and advisories on them
   instructions    an order-0 pair takes no more instructions than it did
   predictions     published tables are predicted as closely as recorded
@@ -86,6 +87,7 @@ fn start(name: &str, arguments: &[String]) -> Outcome {
         "prose" => sources::check("references", sources::references::check),
         "tables" => builds::tables(arguments),
         "doc" => builds::doc(),
+        "oldest" => builds::oldest(),
         "deny" => builds::deny(),
         "instructions" => models::instructions(),
         "predictions" => models::predictions(),

@@ -139,7 +139,7 @@ impl ZoneShortage {
     fn size_of(self, order: Order) -> impl fmt::Display {
         const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let shift = usize::from(order.0) + usize::from(self.page_shift);
-        fmt::from_fn(move |f| match UNITS.get(shift / 10) {
+        Shown(move |f: &mut fmt::Formatter<'_>| match UNITS.get(shift / 10) {
             Some(unit) => write!(f, "{} {unit}", 1 << (shift % 10)),
             None => write!(f, "2^{shift} bytes"),
         })
@@ -147,11 +147,20 @@ impl ZoneShortage {
 
     /// What the zone lacks for a request of that order.
     fn lacking(self, order: Order) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
+        Shown(move |f: &mut fmt::Formatter<'_>| {
             fmt::Display::fmt(&self, f)?;
             // A block is there, so the request would have taken the zone below the watermark that its flags allow.
             if self.largest >= Some(order) { write!(f, ", below the min watermark for {order}") } else { Ok(()) }
         })
+    }
+}
+
+/// Displays what a function writes.
+struct Shown<F>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0(f)
     }
 }
 

@@ -3,10 +3,10 @@
 //! The stores are assembly: the compiler's own stores need an address register each, which doubles the instructions.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __m128i, __m256i, __m512i};
+use core::arch::x86_64::{__m128i, __m256i, __m512i};
 use core::ptr::NonNull;
 
-use crate::memmap::writer::x86_64::extended_features;
+use crate::memmap::writer::x86_64::{cpuid, extended_features};
 use crate::memmap::writer::{PAGE_BYTES, WORDS};
 use crate::page::Page;
 
@@ -60,7 +60,7 @@ impl Vectors {
 /// The parts of the vector state that the operating system saves (`XCR0`); none if unknown.
 fn saved_state() -> u64 {
     const OSXSAVE_AND_AVX: u32 = 0b11 << 27;
-    if __cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
+    if cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
         return 0;
     }
     let (low, high): (u32, u32);

@@ -1,7 +1,7 @@
 //! Instructions of x86-64 that write whole pages.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::ptr::NonNull;
 
 use crate::memmap::writer::PAGE_BYTES;
@@ -28,7 +28,7 @@ const LONG_RUN_PAGES: usize = if cfg!(test) { 64 } else { (64 << 20) / PAGE_BYTE
 impl Zeroes {
     /// Those of this CPU, the preferred one last.
     pub(super) fn available() -> impl Iterator<Item = Self> {
-        let sizes = if __cpuid(0x8000_0000).eax >= 0x8000_0008 { __cpuid(0x8000_0008).ebx } else { 0 };
+        let sizes = if cpuid(0x8000_0000).eax >= 0x8000_0008 { cpuid(0x8000_0008).ebx } else { 0 };
         let rep_store = (extended_features() & 1 << 9 != 0).then_some(Self::RepStore);
         rep_store.into_iter().chain((sizes & 1 != 0).then_some(Self::ClearLine))
     }
@@ -66,7 +66,7 @@ impl Zeroes {
 
 /// The feature bits of this CPU in register `ebx` of leaf 7; none if it has no such leaf.
 pub(super) fn extended_features() -> u32 {
-    if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 }
+    if cpuid(0).eax >= 7 { cpuid(7).ebx } else { 0 }
 }
 
 /// The fence that streaming stores and `clzero` need before what they wrote is published.
@@ -74,4 +74,13 @@ pub(super) fn fence() {
     // SAFETY: every x86-64 CPU has the instruction; it changes neither memory nor registers. It is taken to use memory, so the
     // compiler moves no access across it.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// What the processor says of itself under that number.
+pub(super) fn cpuid(leaf: u32) -> CpuidResult {
+    #[expect(unused_unsafe, reason = "the function is unsafe before Rust 1.94")]
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        __cpuid_count(leaf, 0)
+    }
 }

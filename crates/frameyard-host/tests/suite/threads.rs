@@ -1,13 +1,18 @@
 //! Threads that allocate, write, exchange, check and free at the same time, pinned to CPUs or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::boot::Poisoning;
+use frameyard::boot::{BootError, Poisoning};
+use frameyard::policy::PolicyError;
+use frameyard::validate::ValidateError;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{AllocError, CpuId, Gfp, NodeId, Order, PageCount, PfnRange, Yard, YardConfig};
-use frameyard_host::{CpuIdentity, CpuList, HostTopology, HostYard, MappedFrames};
+use frameyard::{AllocError, CpuId, Frames, FreeError, Gfp, NodeId, Order, PageCount, PfnRange, Yard, YardConfig};
+use frameyard_host::{
+    Budget, CpuIdentity, CpuList, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,
+    InitWatch, MappedFrames, MemoryError, ObservedYard, SharedYard,
+};
 
 const THREADS: u64 = 5;
 const MEMORY: [(PfnRange, NodeId); 3] = [range(1, 0x9e, 0), range(0x1000, 0x4000, 0), range(0x10_0000, 0x4000, 1)];
@@ -186,4 +191,29 @@ fn threads_with_one_cpu_identity_share_a_yard() {
 #[test]
 fn no_thread_writes_to_freed_frames() {
     stress(Placement::Moving, Poisoning::On, None, 4_000);
+}
+
+#[test]
+fn yards_guards_and_errors_may_cross_threads() {
+    fn crosses<T: Send + Sync>() {}
+    fn is_error<E: std::error::Error + Send + Sync + 'static>() {}
+    crosses::<HostYard>();
+    crosses::<SharedYard>();
+    crosses::<ObservedYard>();
+    crosses::<Yard<HostPlatform>>();
+    crosses::<MappedFrames<&HostYard>>();
+    crosses::<MappedFrames<Arc<HostYard>>>();
+    crosses::<Frames<'_, HostPlatform>>();
+    crosses::<HostYardBuilder>();
+    crosses::<HostTopology>();
+    crosses::<DeviceMemory>();
+    crosses::<Budget>();
+    crosses::<InitWatch>();
+    is_error::<HostYardError>();
+    is_error::<AllocError>();
+    is_error::<FreeError>();
+    is_error::<MemoryError>();
+    is_error::<BootError>();
+    is_error::<PolicyError>();
+    is_error::<ValidateError>();
 }

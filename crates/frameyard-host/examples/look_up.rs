@@ -32,9 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let range = PfnRange::new(Pfn(0x20_0000), PageCount(1 << 18));
     let config = YardConfig { device_space: Some(range), ..YardConfig::new(&[NodeId(0)]) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let (builder, host) = (HostYard::builder().backing(Backing::Phantom), HostTopology::current()?);
+    let (builder, host) = (HostYard::builder(), HostTopology::current()?);
     let yard = match whose.as_str() {
-        "private" => builder.build(&table, &config, &host)?,
+        "private" => builder.backing(Backing::Phantom).build(&table, &config, &host)?,
         "shared" => builder.build_shared(&table, &config, SharedFrames::Phantom, &host)?.0,
         _ => return Err("private or shared?".into()),
     };

@@ -166,9 +166,11 @@ impl DeviceMapFixture {
         let space = PfnRange::new(FIRST, PageCount(size.0.div_ceil(PAGE)));
         let config = YardConfig { device_space: Some(space), ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
-        let builder = HostYard::builder().backing(Backing::Phantom);
+        let builder = HostYard::builder();
         let made = match sharing {
-            YardSharing::Private => builder.build(&memory, &config, host).map(|yard| (yard, None)),
+            YardSharing::Private => {
+                builder.backing(Backing::Phantom).build(&memory, &config, host).map(|yard| (yard, None))
+            }
             YardSharing::Shared => builder
                 .build_shared(&memory, &config, SharedFrames::Phantom, host)
                 .map(|(yard, file)| (yard, Some(file))),

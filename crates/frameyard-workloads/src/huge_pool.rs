@@ -161,12 +161,12 @@ fn yard(shape: PoolShape, host: &HostTopology) -> Result<HostYard, WorkloadError
     let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
     let config = YardConfig { map_init: shape.before.init(), ..YardConfig::new(&cpus) };
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let builder = HostYard::builder().backing(Backing::Phantom);
+    let builder = HostYard::builder();
     let made = match shape.yard {
         YardSharing::Private => {
             let advice = if shape.before == MapBefore::WrittenHuge { HugePages::Advise } else { HugePages::Never };
             let map = Region::zeroed(ByteSize(frames * PAGE_STRUCTURE), advice).map_err(WorkloadError::run_time)?;
-            builder.map_region(map).build(&memory, &config, host)
+            builder.backing(Backing::Phantom).map_region(map).build(&memory, &config, host)
         }
         YardSharing::Shared => {
             builder.build_shared(&memory, &config, SharedFrames::Phantom, host).map(|(yard, _file)| yard)

@@ -32,7 +32,7 @@ pub enum HostYardError {
         /// Why it does not apply, or where it belongs.
         why: &'static str,
     },
-    /// No yard has frames of the requested size.
+    /// No yard can have frames of the requested size.
     FrameSize(GeometryError),
     /// The core rejects the memory, the CPUs or the options.
     Boot(BootError),

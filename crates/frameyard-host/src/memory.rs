@@ -108,9 +108,9 @@ impl HugePages {
 /// Whether each node's frames come from the host node that stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NodeBinding {
-    /// The host's nodes with memory stand for the nodes of the yard in turn: with two of them, node 2 of the yard is
-    /// the first again. Frames come from their host node only (`MPOL_BIND`). On a host with one node, this has no
-    /// effect.
+    /// The host's nodes with memory stand for the nodes of the yard in turn: if the host has two, the first stands for
+    /// nodes 0 and 2 of the yard. Frames come from their host node only (`MPOL_BIND`). On a host with one node, this
+    /// has no effect.
     #[default]
     Bind,
     /// The host decides.

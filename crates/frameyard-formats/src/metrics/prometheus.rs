@@ -22,7 +22,7 @@ pub enum Series {
 /// |---|---|
 /// | `node`, `zone` | the zone |
 /// | `cpu` | the CPU, or `direct` for transfers that bypassed the per-CPU lists; absent for values counted per zone |
-/// | `policy` | the current policy; counters go on when it changes |
+/// | `policy` | the current policy; counters continue when it changes |
 /// | `type` | the migration type, for metrics that have one |
 ///
 /// Times are in seconds. Empty histograms are left out, since locks are timed only on request.

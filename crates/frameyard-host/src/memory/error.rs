@@ -49,8 +49,8 @@ pub enum MemoryError {
         /// The memory that can be used now without swapping.
         available: ByteSize,
     },
-    /// The process has no free range of addresses that is long enough, for frames (from the first to the last, with the
-    /// holes between them) or for page structures.
+    /// The process has no free range of addresses that is long enough. Frames need one from the first to the last,
+    /// including the holes between them.
     AddressSpace {
         /// The length of the range.
         span: ByteSize,

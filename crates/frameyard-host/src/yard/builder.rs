@@ -30,13 +30,19 @@ use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].
 ///
+/// [`with_memory`](Self::with_memory) and [`SharedYard::create_with`](crate::SharedYard::create_with) make yards *by size*,
+/// with the CPUs and nodes of this host. [`build`](Self::build) and [`build_shared`](Self::build_shared) take a memory table
+/// and a configuration instead.
+///
 /// A setting that does not apply to the yard is an error ([`HostYardError::Setting`]); none is ignored:
 ///
-/// | settings | [`with_memory`](Self::with_memory) | [`build`](Self::build) | [`SharedYard::create_with`](crate::SharedYard::create_with) | [`build_shared`](Self::build_shared) | [`attach`](Self::attach) |
+/// | settings | `with_memory` | `build` | `create_with` | `build_shared` | [`attach`](Self::attach) |
 /// |---|---|---|---|---|---|
-/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | error: set them in the configuration | apply | error: set them in the configuration | error: the yard exists |
+/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | error | apply | error | error |
 /// | `backing`, `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | apply | apply | error | error | error |
 /// | all others | apply | apply | apply | apply | apply |
+///
+/// `build` and `build_shared` find the settings of the first row in the configuration, and `attach` finds them in the yard.
 #[derive(Debug)]
 pub struct HostYardBuilder {
     backing: Option<Backing>,

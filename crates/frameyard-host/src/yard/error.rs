@@ -58,14 +58,14 @@ pub enum HostYardError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MapRegionProblem {
-    /// It is smaller than planned.
+    /// It is smaller than the map.
     TooSmall {
         /// Its size.
         given: ByteSize,
         /// The size that the map needs.
         needed: ByteSize,
     },
-    /// It was written to, and the initialiser would not write it again.
+    /// It was written to, and the initialiser relies on zeroes.
     NotZeroed,
     /// Other processes may write to it.
     Shared,

@@ -302,7 +302,7 @@ impl HostMemory {
 
     /// The bytes of `count` frames from `first` on, which must all be present.
     ///
-    /// To read or write them, own the frames, and keep `self` alive for that time.
+    /// Only the owner of the frames may read or write them, and must keep `self` alive while doing so.
     ///
     /// # Errors
     ///

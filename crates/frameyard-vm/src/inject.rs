@@ -52,7 +52,7 @@ pub enum Step {
     Copy,
     /// Publishing the page's new frame.
     Unfreeze,
-    /// Returning a page that was not moved to a batch. If this fails, the page goes to its list directly.
+    /// Returning a page to a batch after it was not moved. If this fails, the page goes to its list directly.
     PutBack,
     /// Reading a page table without a lock. If this fails, the caller takes the map lock, or the pin fails.
     WalkUnlocked,

@@ -130,8 +130,8 @@ fn within(start: VirtAddr, bytes: ByteSize) -> Result<VirtRange, MapError> {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Maps a range of addresses. Nothing is allocated or written to page tables yet: faults do that on first access,
-    /// for devices too.
+    /// Maps a range of addresses. Pages are not allocated and page-table entries not written yet: faults do both on
+    /// first access, for devices too.
     ///
     /// Adjacent anonymous ranges with equal advice and protection become one area. A mapped file lives on even without
     /// a handle. If the request names no address, the space takes the highest gap that fits, aligned to 2 MiB if huge

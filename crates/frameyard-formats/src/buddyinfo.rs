@@ -6,9 +6,8 @@ use frameyard::MigrateType;
 
 use super::snapshot::{ReportSource, nodes, orders, populated_zones_of};
 
-/// Writes `/proc/buddyinfo`: one line per populated zone, in the same form for both kernels.
-///
-/// After the kernel's `frag_show_print`.
+/// Writes `/proc/buddyinfo`: one line per populated zone, which looks the same in both kernels. Modelled on the
+/// kernel's `frag_show_print`.
 ///
 /// # Errors
 ///

@@ -4,10 +4,10 @@ use core::fmt;
 
 use frameyard::Gfp;
 
-/// Flags of a request, as a kernel of the 6.x series names them.
+/// The flags of a request, by the names that kernels of the 6.x series give them.
 ///
-/// The bits are those of `___GFP_*_BIT` in Linux 6.12 (`include/linux/gfp_types.h`), whatever kernel made the recording: names are
-/// translated. A name that is none of these sets [`OTHER`](Self::OTHER).
+/// The bits are those of `___GFP_*_BIT` in Linux 6.12 (`include/linux/gfp_types.h`), whatever kernel made the
+/// recording, because flags are read by name. A name that is not known sets [`OTHER`](Self::OTHER).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GfpFlags(pub u32);
 
@@ -77,16 +77,17 @@ const GROUPS: [(&str, u32); 13] = [
 ];
 
 impl GfpFlags {
-    /// Flags with names that this version does not know.
+    /// Set if there were flags whose names this version does not know.
     pub const OTHER: Self = Self(1 << 31);
 
-    /// Reads names with bars between them, or a number.
+    /// Parses names separated by bars. In place of a name there may be a hexadecimal number, such as `0x100`, whose
+    /// bits are taken as they are.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.split('|').map(bits_of).fold(0, |all, bits| all | bits))
     }
 
-    /// The flags that decide what a yard does with the request: zones, mobility, whether it may wait.
+    /// The flags that matter to a yard: those for zones, mobility, and whether the request may wait.
     #[must_use]
     pub fn to_gfp(self) -> Gfp {
         const SAME: [(u32, Gfp); 9] = [
@@ -116,7 +117,7 @@ fn bits_of(name: &str) -> u32 {
 }
 
 impl fmt::Display for GfpFlags {
-    /// The names as the kernel prints them; `none` without flags.
+    /// The names as the kernel prints them, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.pad("none");

@@ -57,7 +57,7 @@ macro_rules! stat_items {
                 Self::ALL.iter().copied().find(|item| item.name() == name)
             }
 
-            /// Those that a kernel prints; some come only on a machine with contiguous memory areas.
+            /// The items that a kernel prints; some only on a machine with contiguous memory areas.
             pub(super) fn printed(format: KernelFormat, has_cma: bool) -> impl Iterator<Item = Self> {
                 let appear = move |item: &Self| Self::LINES[*item as usize].1.appear(format, has_cma);
                 Self::ALL.iter().copied().filter(appear)
@@ -69,7 +69,7 @@ macro_rules! stat_items {
 }
 
 stat_items! {
-    /// A number of a zone that zoneinfo prints, and vmstat sums over all zones.
+    /// A value of a zone, which zoneinfo prints, and which vmstat sums over all zones.
     ZoneStat {
         NrFreePages "nr_free_pages",
         NrZoneInactiveAnon "nr_zone_inactive_anon",
@@ -87,7 +87,7 @@ stat_items! {
 }
 
 stat_items! {
-    /// How often an allocation got the node that it asked for: a count of a zone.
+    /// Whether allocations got the node that they asked for: event counts of a zone.
     NumaEvent {
         NumaHit "numa_hit",
         NumaMiss "numa_miss",
@@ -99,7 +99,7 @@ stat_items! {
 }
 
 stat_items! {
-    /// A number of a node that zoneinfo prints as per-node statistics, and vmstat sums over all nodes.
+    /// A value of a node, which zoneinfo prints as per-node statistics, and which vmstat sums over all nodes.
     NodeStat {
         NrInactiveAnon "nr_inactive_anon",
         NrActiveAnon "nr_active_anon",
@@ -152,7 +152,7 @@ stat_items! {
 }
 
 stat_items! {
-    /// A number of the whole machine that vmstat prints.
+    /// A value of the whole machine, which vmstat prints.
     GlobalStat {
         NrDirtyThreshold "nr_dirty_threshold",
         NrDirtyBackgroundThreshold "nr_dirty_background_threshold",
@@ -287,7 +287,7 @@ stat_items! {
 }
 
 impl VmEvent {
-    /// The count of pages that were allocated from zones of that kind.
+    /// The counter of pages allocated from zones of that kind.
     #[must_use]
     pub const fn pgalloc(kind: ZoneKind) -> Self {
         match kind {
@@ -299,7 +299,8 @@ impl VmEvent {
         }
     }
 
-    /// The count of allocations that had to reclaim for themselves, for which that kind was the highest.
+    /// The counter of allocations that had to reclaim memory themselves, with that kind as the highest zone they may
+    /// use.
     #[must_use]
     pub const fn allocstall(kind: ZoneKind) -> Self {
         match kind {
@@ -311,7 +312,7 @@ impl VmEvent {
         }
     }
 
-    /// The count of pages of that kind that reclaim passed over, because they would not have helped.
+    /// The counter of pages of that kind that reclaim skipped because freeing them would not have helped.
     #[must_use]
     pub const fn pgskip(kind: ZoneKind) -> Self {
         match kind {

@@ -28,7 +28,7 @@ pub use trace::{BadTraceLine, ExtFrag, PAGE_TRACEPOINTS, PageEvent, RawTraceLine
 pub use vmstat::write_vmstat;
 pub use zoneinfo::write_zoneinfo;
 
-/// The kernel version whose formats are written, in Debian's configuration.
+/// The kernel version whose formats are written, as configured by Debian.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum KernelFormat {
     /// Linux 6.1; written `6.1`.

@@ -1,7 +1,7 @@
 //! Metrics: the counters of each zone and CPU, under names that all output formats share.
 //!
-//! [`write_metrics`] writes them in the form of `/proc/vmstat`, [`write_prometheus`] in the text format of Prometheus. For
-//! another format, iterate over [`MetricsSource::for_each_row`], [`Metric`] and [`MetricHistogram`].
+//! [`write_metrics`] writes them in the form of `/proc/vmstat`, [`write_prometheus`] in the text format of Prometheus.
+//! To write another format, iterate over [`MetricsSource::for_each_row`], [`Metric`] and [`MetricHistogram`].
 
 use core::fmt;
 
@@ -19,35 +19,35 @@ pub use numbers::Metric;
 pub use prometheus::{Series, write_prometheus};
 pub use text::write_metrics;
 
-/// The counters of a zone and a CPU.
+/// The counters of one zone and one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetricsRow {
     /// The zone.
     pub zone: ZoneId,
-    /// The CPU; `None` for transfers that bypassed the per-CPU lists.
+    /// The CPU; `None` in the zone's own row, which has the transfers that bypassed the per-CPU lists.
     pub cpu: Option<CpuId>,
     /// Acquisitions of the zone lock.
     pub lock: ZoneLockTelemetry,
-    /// What the transfer mechanisms counted.
+    /// The counters of the policy's mechanisms.
     pub mechanisms: MechanismCounts,
     /// The CPU's lists.
     pub lists: Option<PcpStatistics>,
-    /// Frames of the zone that are out of use because of a bad page structure; on the zone's own row.
+    /// Frames of the zone that are out of use because of a bad page structure; only in the zone's own row.
     pub bad_pages: Option<u64>,
-    /// Whole free pageblocks and what made them; on the zone's own row.
+    /// Whole free pageblocks, and what made them; only in the zone's own row.
     pub whole: Option<WholePageblocks>,
-    /// The regions of 1 GiB and what happened to them; on the zone's own row.
+    /// The regions of 1 GiB, and what happened to them; only in the zone's own row.
     pub regions: Option<RegionNumbers>,
 }
 
-/// Free frames in whole pageblocks, and what the background and owners did for them.
+/// Free frames in whole pageblocks, and what the background compactor and owners did to make them whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WholePageblocks {
     /// Free frames in whole pageblocks; `None` while the yard keeps no stock of them.
     pub stock: Option<u64>,
     /// Frames that the background compactor moved.
     pub moved: u64,
-    /// Frames whose contents compaction dropped.
+    /// Frames whose contents were dropped by compaction.
     pub discarded: u64,
 }
 
@@ -65,7 +65,7 @@ impl WholePageblocks {
 /// The regions of 1 GiB of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegionNumbers {
-    /// Clean and tainted regions; `None` while the yard does not keep regions clean.
+    /// The numbers of clean and of tainted regions; `None` while the yard does not keep regions clean.
     pub now: Option<[u64; 2]>,
     /// What happened.
     pub counts: RegionCounts,
@@ -82,15 +82,15 @@ impl RegionNumbers {
 
 /// A source of metrics.
 pub trait MetricsSource {
-    /// The policy in force.
+    /// The current policy.
     fn policy(&self) -> ZonePolicy;
 
-    /// Calls `visit` with one row per populated zone and CPU, and one row per zone for transfers that bypassed the per-CPU
-    /// lists.
+    /// Calls `visit` with one row for each populated zone and CPU, and with one row for each zone alone, for the
+    /// transfers that bypassed the per-CPU lists.
     ///
     /// # Errors
     ///
-    /// The first error of `visit`. `visit` is not called again.
+    /// The first error of `visit`, after which `visit` is not called again.
     fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result;
 }
 
@@ -102,7 +102,7 @@ pub enum MetricHistogram {
     Wait,
     /// Hold time of the zone lock.
     Hold,
-    /// Page frames moved per hold of the zone lock, of holds that moved any.
+    /// Page frames moved per hold of the zone lock; holds that moved none are not counted.
     Pages,
 }
 
@@ -110,7 +110,7 @@ impl MetricHistogram {
     /// All histograms, in output order.
     pub const ALL: [Self; 3] = [Self::Wait, Self::Hold, Self::Pages];
 
-    /// The name in text and JSON, where times are in nanoseconds. `_sum`, `_count` and `_le_N` follow it.
+    /// The name in text and JSON, where times are in nanoseconds. It is followed by `_sum`, `_count` or `_le_N`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -145,7 +145,7 @@ impl MetricHistogram {
     }
 }
 
-/// Takes no lock. Reads a kilobyte per CPU and zone.
+/// Takes no lock. Reads about a kilobyte per CPU and zone. Zones of devices have no rows.
 impl<P: Platform> MetricsSource for Yard<P> {
     fn policy(&self) -> ZonePolicy {
         Yard::policy(self)

@@ -9,12 +9,11 @@ use super::snapshot::{ReportSource, nodes, orders, populated_zones_of};
 /// The kernel stops counting a free list here, so as not to hold the zone's lock for long.
 const COUNTED: u64 = 100_000;
 
-/// Writes what `/proc/pagetypeinfo` would show: the whole text, headers included, for each node that has
-/// memory.
+/// Writes `/proc/pagetypeinfo`. The headers are repeated for each node that has memory.
 ///
-/// Both kernels write it alike. The CMA row and column appear only where the source has CMA. A list of
-/// 100000 blocks or more prints as `>100000`, as the kernel has it. After the kernel's
-/// `pagetypeinfo_showfree_print` and `pagetypeinfo_showblockcount_print`.
+/// Both kernels print it alike. The row and the column for CMA appear only if the source has CMA. Like the kernel, it
+/// prints `>100000` for a list of 100000 blocks or more. Modelled on the kernel's `pagetypeinfo_showfree_print` and
+/// `pagetypeinfo_showblockcount_print`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The input of the writers: plain data, pulled one zone and one value at a time.
+//! The input of the writers: plain data, which they read one zone and one value at a time.
 
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::Watermarks;
@@ -11,9 +11,9 @@ use super::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 pub struct ZoneSnapshot {
     /// The first frame that the zone spans.
     pub start: Pfn,
-    /// Frames from the first to the last, holes included.
+    /// The number of frames from the first to the last, holes included.
     pub spanned: PageCount,
-    /// Frames that exist. A zone without any is unpopulated: only zoneinfo shows it, in short form.
+    /// Frames that exist. A zone that has none is unpopulated: only zoneinfo shows it, in a short form.
     pub present: PageCount,
     /// Frames that the allocator manages.
     pub managed: PageCount,
@@ -21,11 +21,12 @@ pub struct ZoneSnapshot {
     pub free: PageCount,
     /// Frames that belong to contiguous memory areas.
     pub cma: PageCount,
-    /// Frames of [`free`](Self::free) of type CMA.
+    /// Those of the [`free`](Self::free) frames that are of type CMA.
     pub free_cma: PageCount,
     /// The watermarks. The writers add the boost to each level.
     pub watermarks: Watermarks,
-    /// Frames reserved, by the highest zone kind that an allocation may use.
+    /// The frames of this zone that are kept from allocations which could also use a higher zone, by the highest kind
+    /// that they may use.
     pub protection: [PageCount; ZoneKind::COUNT],
 }
 
@@ -34,19 +35,19 @@ pub struct ZoneSnapshot {
 pub struct PcpSnapshot {
     /// Frames on the lists.
     pub count: PageCount,
-    /// The list limit: above it a drain returns a batch to the zone.
+    /// The limit of the lists: if they have more frames than this, a drain returns a batch to the zone.
     pub high: PageCount,
     /// Frames per refill or drain.
     pub batch: PageCount,
-    /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](frameyard::watermarks::stat_threshold)
-    /// says.
+    /// How far this CPU's share of the zone's counters may drift before it is added to them
+    /// ([`stat_threshold`](frameyard::watermarks::stat_threshold)).
     pub stat_threshold: u32,
 }
 
-/// A source of values for the writers.
+/// Where the writers get their values.
 ///
-/// A writer reads each value when it prints it, so a text may mix moments, like the kernel's. A source need not implement
-/// values that it does not keep: they print as 0.
+/// A writer reads each value when it prints it, so one text may mix values from different moments, as the kernel's do.
+/// A source only has to implement the values that it keeps; the others print as 0.
 pub trait ReportSource {
     /// The geometry, which determines the number of orders and the size of a pageblock.
     fn geometry(&self) -> Geometry;
@@ -57,10 +58,10 @@ pub trait ReportSource {
     /// The number of online CPUs, which are numbered from 0.
     fn cpus(&self) -> u32;
 
-    /// Whether the machine has contiguous memory areas. Without them their lines are omitted.
+    /// Whether the machine has contiguous memory areas. If it has none, the lines about them are left out.
     fn has_cma(&self) -> bool;
 
-    /// A zone. Called for each zone kind of each node.
+    /// A zone. The writers call this for each zone kind of each node.
     fn zone(&self, id: ZoneId) -> ZoneSnapshot;
 
     /// One CPU's lists in a populated zone.
@@ -72,13 +73,14 @@ pub trait ReportSource {
     /// The number of pageblocks of a type in a populated zone.
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64;
 
-    /// Free frames of a populated zone whose memory was returned to the host. No kernel file shows it.
+    /// Free frames of a populated zone whose memory has been returned to the host. No file of the kernel shows this
+    /// number.
     fn reported(&self, id: ZoneId) -> PageCount {
         let _ = id;
         PageCount(0)
     }
 
-    /// A value of a populated zone. Free pages and free CMA pages come from the snapshot instead.
+    /// A value of a populated zone. The numbers of free pages and free CMA pages are taken from the snapshot instead.
     fn zone_stat(&self, id: ZoneId, stat: ZoneStat) -> u64 {
         let _ = (id, stat);
         0

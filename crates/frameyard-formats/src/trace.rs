@@ -6,8 +6,8 @@
 //!            cargo  3368 [001]  2470.144200:         kmem:mm_page_free: page=0x248d9f pfn=0x248d9f order=0
 //! ```
 //!
-//! The fields before the event are task and process, CPU, flags and seconds. Source: the kernel's `include/trace/events/kmem.h` and
-//! `trace_output.c`, trace-cmd's `trace-read.c`, perf's `builtin-script.c`.
+//! The fields before the event are task and process, CPU, flags, and time in seconds. Sources: the kernel's
+//! `include/trace/events/kmem.h` and `trace_output.c`, trace-cmd's `trace-read.c`, perf's `builtin-script.c`.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ pub const PAGE_TRACEPOINTS: [&str; 6] = [
     "mm_page_alloc_extfrag",
 ];
 
-/// A block that an event is about.
+/// The block of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TracedBlock {
     /// Its first frame.
@@ -37,7 +37,7 @@ pub struct TracedBlock {
 /// What the page allocator did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageEvent {
-    /// `mm_page_alloc`: a request was served, or failed (no frame).
+    /// `mm_page_alloc`: a request was served, or failed (then there is no frame).
     Alloc {
         /// The first frame; `None` if the request failed.
         pfn: Option<Pfn>,
@@ -50,7 +50,7 @@ pub enum PageEvent {
     },
     /// `mm_page_free`: a block was freed.
     Free(TracedBlock),
-    /// `mm_page_free_batched`: a frame was freed in a batch. A `mm_page_free` of the same frame comes before it.
+    /// `mm_page_free_batched`: a frame was freed in a batch. It is preceded by an `mm_page_free` of the same frame.
     FreeBatched(TracedBlock),
     /// `mm_page_alloc_zone_locked`: a block left the free lists under the zone lock.
     AllocZoneLocked {
@@ -58,19 +58,20 @@ pub enum PageEvent {
         block: TracedBlock,
         /// The type of the request.
         migrate_type: MigrateType,
-        /// Whether it went to a per-CPU list; `None` where the kernel does not print it (before 5.19).
+        /// Whether the block went to a per-CPU list; `None` if the kernel does not print that (before 5.19).
         percpu_refill: Option<bool>,
     },
-    /// `mm_page_pcpu_drain`: a block left a per-CPU list for the free lists.
+    /// `mm_page_pcpu_drain`: a block went from a per-CPU list to the free lists.
     PcpuDrain {
         /// The block.
         block: TracedBlock,
-        /// The type of its list.
+        /// The migration type of the per-CPU list.
         migrate_type: MigrateType,
     },
     /// `mm_page_alloc_extfrag`: a request was served from pageblocks of another type.
     ExtFrag(ExtFrag),
-    /// The recorder lost this number of events here. [`TraceLine::parse`] returns [`TraceLine::Lost`] instead: the line has no time.
+    /// The recorder lost this many events here. [`TraceLine::parse`] never returns it: such a line has no time, so it
+    /// is a [`TraceLine::Lost`].
     Lost(u64),
 }
 
@@ -103,14 +104,15 @@ pub struct ExtFrag {
     pub migrate_type: MigrateType,
     /// The type of the block that was taken.
     pub fallback_type: MigrateType,
-    /// Whether the pageblock took over the type of the request.
+    /// Whether the pageblock changed to the type of the request.
     pub changes_pageblock: bool,
 }
 
 /// An event, and where and when it happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEvent {
-    /// Microseconds of the trace's clock. Later events may have earlier times: CPUs' clocks differ.
+    /// The time in microseconds of the trace's clock. A later event may have an earlier time, because the clocks of
+    /// CPUs differ.
     pub time_us: u64,
     /// The process.
     pub pid: u32,
@@ -123,22 +125,22 @@ pub struct TraceEvent {
 /// A line of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceLine<'a> {
-    /// A comment, without its `#`.
+    /// A comment, without its `#`; an empty line; or one of the lines that `trace-cmd report` prints before the events.
     Comment(&'a str),
-    /// `CPU:n [LOST m EVENTS]`: the CPU's buffer was full.
+    /// `CPU:n [LOST m EVENTS]`: m events were lost because the CPU's buffer was full.
     Lost(u64),
-    /// An event of another tracepoint, by its name.
+    /// An event of another tracepoint, with its name.
     Other(&'a str),
     /// An event of the page allocator.
     Event(TraceEvent),
 }
 
-/// Error of parsing a [`TraceLine`]: what the line lacks.
+/// Error of parsing a [`TraceLine`]. It says what the line lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadTraceLine(&'static str);
 
 impl BadTraceLine {
-    /// An error of a line that lacks something.
+    /// The error for a line that lacks this.
     #[must_use]
     pub const fn new(lacks: &'static str) -> Self {
         Self(lacks)
@@ -176,21 +178,21 @@ impl<'a> TraceLine<'a> {
     }
 }
 
-/// A line of any event: where and when, and what the tracepoint printed.
+/// A line with any event: where and when it happened, and what the tracepoint printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawTraceLine<'a> {
     /// Microseconds of the trace's clock.
     pub time_us: u64,
-    /// The process, or the thread of one.
+    /// The process or the thread.
     pub pid: u32,
     /// The CPU.
     pub cpu: CpuId,
-    /// The text behind the time: the event's name and its fields.
+    /// The text after the time: the name of the event and its fields.
     pub text: &'a str,
 }
 
 impl<'a> RawTraceLine<'a> {
-    /// Parses a line that is no comment and tells of no lost events.
+    /// Parses a line that is neither a comment nor a report of lost events.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use super::{GlobalStat, KernelFormat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 
 /// Writes `/proc/vmstat`.
 ///
-/// Values of zones and nodes are summed over all of them. Sums wrap at 2⁶⁴ like the kernel's. After the kernel's
+/// Values of zones and nodes are summed over all of them. Sums wrap at 2⁶⁴, as in the kernel. Modelled on the kernel's
 /// `vmstat_start` and `vmstat_show`.
 ///
 /// # Errors

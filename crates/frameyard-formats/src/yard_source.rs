@@ -10,17 +10,17 @@ use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 use super::{GlobalStat, NumaEvent, VmEvent};
 
-/// The statistics of a yard under the kernel's names. Values that belong to owners of frames (LRU lists, faults, swap)
+/// The statistics of a yard under the kernel's names. Values that only owners of frames know (LRU lists, faults, swap)
 /// print as 0.
 ///
-/// - `numa_hit`: blocks allocated on the preferred node, so all but `numa_miss`.
-/// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, or of another node. Blocks that did not come
-///   from a per-CPU list all count as local.
-/// - `allocstall_*` count the rounds of reclaim that requests with owners asked for. Failed requests have a counter of
-///   their own in [`Yard::stats`].
-/// - `compact_*` are the sums of the compaction counters of all zones.
+/// - `numa_hit`: blocks allocated on the preferred node, that is, all except those in `numa_miss`.
+/// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, and by one of another node. Blocks that
+///   did not come from a per-CPU list all count as local.
+/// - `allocstall_*`: rounds of reclaim that requests with owners asked for. Failed requests have a counter of their own
+///   in [`Yard::stats`].
+/// - `compact_*`, `pgmigrate_*`: sums of the compaction counters of all zones.
 ///
-/// Takes no lock. A value of a zone costs a walk over the lists of all CPUs.
+/// Takes no lock. To read a value of a zone, it goes through the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {
     fn geometry(&self) -> Geometry {
         Yard::geometry(self)

@@ -10,8 +10,8 @@ use super::{KernelFormat, NodeStat, NumaEvent, ZoneStat};
 
 /// Writes `/proc/zoneinfo`.
 ///
-/// The first populated zone of a node also shows the node's statistics. An unpopulated zone ends after its protection.
-/// After the kernel's `zoneinfo_show_print`.
+/// The first populated zone of a node also shows the statistics of the node. An unpopulated zone ends after its
+/// protection. Modelled on the kernel's `zoneinfo_show_print`.
 ///
 /// # Errors
 ///

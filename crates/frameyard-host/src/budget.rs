@@ -1,23 +1,24 @@
-//! Budgets: a limit that several processes share, and what each of them uses of it.
+//! Budgets: a memory limit that several processes share, and what each of them uses of it.
 //!
 //! # Structure
 //!
-//! A budget is a small file in `/dev/shm`. It holds the limit and a table with one slot for each process: its identity, what it uses, and
-//! the most it has used. There is no sum: a request adds up the slots that have ever been taken. So a process that is killed at any point
-//! leaves no count but its own slot's.
+//! A budget is a small file in `/dev/shm`. It holds the limit and a table with one slot for each process: its identity,
+//! what it uses, and the most it has used. No total is stored: a request adds up the slots that have ever been taken. A
+//! process that is killed, at whatever point, therefore leaves no count behind except the one in its own slot.
 //!
 //! # Life of a process
 //!
-//! An identity is a process number and the start time of that process. A slot is free if its word is 0, and may be cleared if its process has
-//! ended (`/proc/PID/stat` is missing, has another start time, or says that the process waits for its parent only). The process that clears a
-//! slot first writes its own identity there. So all processes of a budget must see each other in `/proc`: those of one PID namespace. A lock on the file, as in a [shared yard](crate::SharedYard), would end when a program closes all
-//! descriptors, which servers do at their start.
+//! A process is identified by its number and its start time. A slot is free if its word is 0. It may be cleared if its
+//! process has ended: `/proc/PID/stat` is missing, has another start time, or shows a zombie. The process that clears a
+//! slot first writes its own identity there. For this to work, all processes of a budget must see each other in
+//! `/proc`, so they must be in one PID namespace. A lock on the file, as a [shared yard](crate::SharedYard) uses, would
+//! not do: it ends when a program closes all descriptors, which servers do when they start.
 //!
 //! # Requests
 //!
-//! `charge` adds to the slot first and compares the sum then. Two requests at the same time that fit one by one but not
-//! together may both be refused. They are never both granted: in the order of the sequentially consistent operations, the later addition
-//! precedes a sum that contains both.
+//! `charge` first adds to the slot and then compares the sum. Two concurrent requests that would each fit, but not
+//! both, may both be refused. They are never both granted: in the order of the sequentially consistent operations, the
+//! later addition precedes a sum that contains both.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -71,32 +72,32 @@ pub struct BudgetProcess {
     pub process: u32,
     /// What it uses.
     pub used: ByteSize,
-    /// The most it has used.
+    /// The most it has used so far.
     pub peak: ByteSize,
 }
 
-/// Why there is no budget.
+/// Why a budget cannot be created, opened or joined.
 #[derive(Debug)]
 pub enum BudgetError {
-    /// The name is no name of a file, or is too long.
+    /// The name cannot be that of a file, or is too long.
     Name(String),
     /// The file cannot be used.
     File {
         /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file is no budget.
+    /// The file is not a budget.
     NoBudget(PathBuf),
-    /// The budget has another limit.
+    /// The budget exists, and has another limit.
     OtherLimit {
         /// The limit of the budget.
         limit: ByteSize,
-        /// The requested one.
+        /// The requested limit.
         wanted: ByteSize,
     },
-    /// The budget has no slot for another process.
+    /// All slots of the budget are taken.
     Full,
 }
 
@@ -117,8 +118,8 @@ impl fmt::Display for BudgetError {
 impl std::error::Error for BudgetError {}
 
 impl Budget {
-    /// Opens a budget, or makes it, and takes a slot for the calling process. The first process sets the limit, and so does one that finds
-    /// no other process alive.
+    /// Opens or creates a budget, and takes a slot for the calling process. If no living process uses the budget,
+    /// `limit` becomes its limit; otherwise the limits must be equal.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl Budget {
         }
     }
 
-    /// Opens a budget that another process has made.
+    /// Opens a budget that another process has created.
     ///
     /// # Errors
     ///
@@ -191,13 +192,13 @@ impl Budget {
         ByteSize(self.table.atomics()[WORD_LIMIT].load(Ordering::Relaxed))
     }
 
-    /// What all processes together use, those that have ended included as long as no request has noticed that.
+    /// What all processes together use. A process that has ended counts until somebody notices its end.
     #[must_use]
     pub fn used(&self) -> ByteSize {
         ByteSize(self.taken().map(|slot| self.used_by(slot)).fold(0, u64::saturating_add))
     }
 
-    /// The processes that live.
+    /// The living processes of the budget.
     #[must_use]
     pub fn processes(&self) -> Vec<BudgetProcess> {
         self.clear_ended();
@@ -209,11 +210,12 @@ impl Budget {
         self.taken().filter_map(of).collect()
     }
 
-    /// Takes a slot for the calling process. One that it had before it executed another program is cleared, so a process joins a budget once.
+    /// Takes a slot for the calling process. If the process had a slot before it executed another program, that slot is
+    /// cleared, so that no process is counted twice.
     ///
     /// # Errors
     ///
-    /// [`BudgetError::Full`]; [`BudgetError::File`] if the system does not say when the process started.
+    /// [`BudgetError::Full`]; [`BudgetError::File`] if the system does not report when the process started.
     pub fn join(self) -> Result<BudgetShare, BudgetError> {
         let missing = || io::Error::other("no start time in /proc/self/stat");
         let own = Identity::own().ok_or_else(|| BudgetError::File { path: self.path.clone(), source: missing() })?;
@@ -292,8 +294,8 @@ impl Budget {
     }
 }
 
-/// The slot of a process. Dropping it clears the slot, and removes the budget if no process is left. The slot of a process that ends
-/// without dropping it is cleared by another process.
+/// The slot of a process in a budget. Dropping it clears the slot, and removes the budget if no process is left. If a
+/// process ends without dropping it, another process clears the slot.
 #[derive(Debug)]
 pub struct BudgetShare {
     budget: Budget,
@@ -307,10 +309,11 @@ impl BudgetShare {
         &self.budget
     }
 
-    /// Charges the process; whether all processes together stay within the limit. Otherwise nothing is charged.
+    /// Charges `size` to the process, and returns whether all processes together stay within the limit. If they would
+    /// not, nothing is charged.
     ///
-    /// Reads one cache line for each slot that has ever been taken. A request that would be refused looks for processes that have ended,
-    /// in `/proc`. Allocates nothing.
+    /// Cost: one cache line for each slot that has ever been taken. Before a request is refused, `/proc` is searched
+    /// for processes that have ended. Allocates nothing.
     #[must_use]
     pub fn charge(&self, size: ByteSize) -> bool {
         let slot = self.slot.load(Ordering::Relaxed);
@@ -330,8 +333,8 @@ impl BudgetShare {
         false
     }
 
-    /// Takes a charge back. A slot does not say which memory was charged: a forked child that frees its copy of the parent's memory takes
-    /// back its own charges, down to 0.
+    /// Takes back a charge. A slot does not record which memory was charged, so when a forked child frees its copy of
+    /// the parent's memory, it takes back its own charges, down to 0.
     pub fn refund(&self, size: ByteSize) {
         let slot = self.slot.load(Ordering::Relaxed);
         if slot != NONE {
@@ -340,7 +343,8 @@ impl BudgetShare {
         }
     }
 
-    /// Called in a forked child: takes a slot of its own, with nothing charged. If there is none, all its charges are refused.
+    /// To be called in a forked child: takes a slot for it, with nothing charged. If there is no free slot, all charges
+    /// of the child are refused.
     ///
     /// Allocates nothing.
     pub fn join_forked(&self) {

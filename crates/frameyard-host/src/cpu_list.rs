@@ -8,14 +8,14 @@ use frameyard::CpuId;
 
 use crate::sys;
 
-/// A set of CPUs, ascending, written as `0-3,8` like the kernel does.
+/// A set of CPUs in ascending order, written as the kernel does: `0-3,8`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CpuList(Vec<CpuId>);
 
 /// An exclusive bound on CPU numbers, far above any kernel's limit.
 const MAX_CPU: u32 = 1 << 20;
 
-/// The error for a text that is no list of CPUs.
+/// The error for a text that is not a list of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseCpuListError {
     text: String,
@@ -47,7 +47,7 @@ impl CpuList {
     ///
     /// # Errors
     ///
-    /// The error of `sched_setaffinity`: `EINVAL` if the host permits none of the CPUs.
+    /// The error of `sched_setaffinity`, such as `EINVAL` if the host permits none of the CPUs.
     pub fn pin_this_thread(&self) -> io::Result<()> {
         sys::cpu::set_affinity(self.0.iter().map(|cpu| cpu.0))
     }

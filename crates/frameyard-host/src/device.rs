@@ -1,8 +1,8 @@
 //! Devices whose bytes are memory, as a `/dev/dax` device is to the kernel.
 //!
-//! A [`DeviceMemory`] is a file, a memory file, a DAX device of the host, or phantom. Its bytes are mapped with its
-//! alignment. A platform to which it was [added](crate::HostPlatform::add_device) for a range of frames finds the bytes
-//! of those frames there.
+//! A [`DeviceMemory`] is a file, a memory file, a DAX device of the host, or phantom. Its bytes are mapped at a
+//! multiple of its alignment. Once it is [added](crate::HostPlatform::add_device) to a platform for a range of frames,
+//! the platform finds the bytes of those frames there.
 
 use std::fmt;
 use std::fs::File;
@@ -24,8 +24,8 @@ mod table;
 pub use error::{AddDeviceError, DeviceMemoryError};
 pub(crate) use table::DeviceTable;
 
-/// The alignment of a device: its size and its address are multiples of it, so it bounds the size of the pages that map
-/// the device (`align` of a DAX device, as `ndctl create-namespace --align` sets it).
+/// The alignment of a device: both its size and its address are multiples of it. It therefore limits the size of the
+/// pages that map the device. For a DAX device it is `align`, as `ndctl create-namespace --align` sets it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum DeviceAlignment {
     /// 4 KiB.
@@ -41,7 +41,7 @@ impl DeviceAlignment {
     /// All alignments, ascending.
     pub const ALL: [Self; 3] = [Self::Base, Self::Huge, Self::Gigantic];
 
-    /// In bytes.
+    /// The alignment in bytes.
     #[must_use]
     pub const fn size(self) -> ByteSize {
         match self {
@@ -51,7 +51,7 @@ impl DeviceAlignment {
         }
     }
 
-    /// The name on the command line, as in `2M`.
+    /// The name on the command line, such as `2M`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl DeviceAlignment {
         }
     }
 
-    /// The order of a page of that size; 0 if a page frame is no smaller.
+    /// The order of a page of that size; 0 if a page frame is at least as large.
     #[must_use]
     pub fn order(self, geometry: Geometry) -> Order {
         Order((self.size().0.ilog2() as u8).saturating_sub(geometry.page_shift()))
@@ -74,7 +74,7 @@ impl fmt::Display for DeviceAlignment {
     }
 }
 
-/// The error for a text that names no [`DeviceAlignment`].
+/// The error for a text that does not name a [`DeviceAlignment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseAlignmentError(String);
 
@@ -99,27 +99,27 @@ impl FromStr for DeviceAlignment {
 /// The kind of memory behind a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DeviceBacking {
-    /// A memory file without a name. Other processes open it by its [path](DeviceMemory::path).
+    /// A memory file without a name. Other processes can open it by its [path](DeviceMemory::path).
     #[default]
     Memfd,
     /// A regular file.
     File {
         /// Its path.
         path: PathBuf,
-        /// What happens if it is too small.
+        /// What to do if it is too small.
         growth: FileGrowth,
     },
-    /// A DAX device of the host, as in `/dev/dax0.0`.
+    /// A DAX device of the host, such as `/dev/dax0.0`.
     Dax {
         /// Its path.
         path: PathBuf,
     },
-    /// None: its frames have no bytes. For devices larger than the host.
+    /// No memory, so its frames have no bytes. For simulating devices larger than the host.
     Phantom,
 }
 
 impl DeviceBacking {
-    /// The name of the kind, as in `memfd`.
+    /// The name of the kind, such as `memfd`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -134,10 +134,10 @@ impl DeviceBacking {
 /// Whether other processes may open a device's file while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceSharing {
-    /// No. They fail to lock the file.
+    /// No: their attempt to lock the file fails.
     #[default]
     Alone,
-    /// Yes, other processes of a shared yard that also open it as shared.
+    /// Yes, if they open it as shared too, as the processes of a shared yard do.
     Shared,
 }
 
@@ -160,21 +160,22 @@ impl DeviceMemoryBuilder {
     }
 
     /// Whether other processes may open the file or the device; by default they may not. A memory file belongs to this
-    /// process in any case.
+    /// process alone in either case.
     #[must_use]
     pub fn sharing(mut self, sharing: DeviceSharing) -> Self {
         self.sharing = sharing;
         self
     }
 
-    /// Whether transparent huge pages are advised for devices with an alignment above 4 KiB; no advice by default.
+    /// Whether to advise the host to use transparent huge pages, for a device with an alignment above 4 KiB. The
+    /// default is no advice.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Opens and maps the device at a multiple of its alignment. Touches none of its bytes.
+    /// Opens the device and maps it at a multiple of its alignment, without touching its bytes.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl DeviceMemoryBuilder {
     }
 }
 
-/// A device, mapped for reading and writing unless it is phantom. Unmapped on drop.
+/// A device, mapped for reading and writing unless it is phantom, and unmapped on drop.
 #[derive(Debug)]
 pub struct DeviceMemory {
     /// `None` for phantom devices.
@@ -236,19 +237,19 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Starts with the size and the alignment of a device.
+    /// A builder for a device of that size and alignment.
     #[must_use]
     pub fn builder(size: ByteSize, alignment: DeviceAlignment) -> DeviceMemoryBuilder {
         let (backing, sharing) = (DeviceBacking::default(), DeviceSharing::default());
         DeviceMemoryBuilder { size, alignment, backing, sharing, huge_pages: HugePages::Default }
     }
 
-    /// Opens the whole of a DAX device of the host, with its own alignment.
+    /// Opens all of a DAX device of the host, with the alignment that it has.
     ///
     /// # Errors
     ///
-    /// [`DeviceMemoryError`] if the path names none, it cannot be opened, or its alignment is none of
-    /// [`DeviceAlignment`].
+    /// [`DeviceMemoryError`] if the path is not that of a DAX device, if it cannot be opened, or if its alignment is
+    /// not a [`DeviceAlignment`].
     pub fn dax(path: &Path, sharing: DeviceSharing, host: &HostTopology) -> Result<Self, DeviceMemoryError> {
         let (_, found) = dax::open(path, FileLock::None)?;
         let alignment = found.alignment(path)?;
@@ -286,8 +287,8 @@ impl DeviceMemory {
         self.file.as_ref()
     }
 
-    /// The path where other processes of the same user open the device while this value lives; `None` for phantom
-    /// devices.
+    /// The path by which other processes of the same user can open the device while this value lives; `None` for
+    /// phantom devices.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         match &self.backing {
@@ -300,14 +301,14 @@ impl DeviceMemory {
         }
     }
 
-    /// The first byte; `None` for phantom devices. Code that reads or writes it keeps `self` alive meanwhile.
+    /// The address of the first byte; `None` for phantom devices. Keep `self` alive while you read or write it.
     #[inline]
     #[must_use]
     pub fn base(&self) -> Option<NonNull<u8>> {
         self.mapping.as_ref().map(Mapping::base)
     }
 
-    /// The byte at `offset`; `None` past the end and for phantom devices.
+    /// The address of the byte at `offset`; `None` past the end and for phantom devices.
     #[inline]
     #[must_use]
     pub fn address(&self, offset: ByteSize) -> Option<NonNull<u8>> {
@@ -317,7 +318,7 @@ impl DeviceMemory {
         self.mapping.as_ref().map(|mapping| mapping.address(offset.0 as usize))
     }
 
-    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes resident now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///

@@ -7,25 +7,26 @@ use std::time::Duration;
 use frameyard::ByteSize;
 use frameyard::devices::DeviceError;
 
-/// Why the host provides no suitable memory for the page structures of a device.
+/// Why the host cannot provide suitable memory for the page structures of a device.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceMapProblem {
     /// The system refused a step.
     Host {
-        /// The step, as in "populate page structures".
+        /// The step, such as "populate page structures".
         action: &'static str,
         /// The size of the memory.
         size: ByteSize,
         /// The system's error.
         source: io::Error,
     },
-    /// The structures do not start on a host page.
+    /// The page structures do not start on a host page.
     NotWholePages {
         /// Their size.
         size: ByteSize,
     },
-    /// No device with bytes was added to the platform for the frames that are to hold the structures.
+    /// The frames that should hold the page structures have no bytes, because no device was added to the platform for
+    /// them.
     NoDevice,
     /// In a shared yard a device cannot hold its own page structures.
     SharedYard,
@@ -35,35 +36,35 @@ pub enum DeviceMapProblem {
         process: u32,
         /// The limit (`vm.max_map_count`).
         limit: u64,
-        /// The number of mappings that it has.
+        /// The number of mappings that it has now.
         used: u64,
-        /// The number of mappings that it would need in addition.
+        /// The number of further mappings that it needs.
         needed: u64,
     },
-    /// A process that has the yard attached did not change its view of the memory map in time.
+    /// Another process that uses the yard did not change its view of the memory map in time.
     NoAnswer {
         /// The process.
         process: u32,
         /// The time spent waiting for it.
         waited: Duration,
     },
-    /// A process that has the yard attached could not change its view of the memory map.
+    /// Another process that uses the yard could not change its view of the memory map.
     Refused {
         /// The process.
         process: u32,
         /// The system's error in that process.
         source: io::Error,
     },
-    /// Another process holds the right to change views for too long.
+    /// Another process has held the right to change views for too long.
     Changing {
         /// The process.
         process: u32,
         /// The time spent waiting for it.
         waited: Duration,
     },
-    /// The shared yard has the maximum number of views.
+    /// The shared yard already has the maximum number of views.
     TooManyViews(usize),
-    /// The shared yard has the maximum number of devices with deduplicated tails.
+    /// The shared yard already has the maximum number of devices with deduplicated tails.
     TooManyDevices(usize),
 }
 
@@ -121,13 +122,13 @@ impl std::error::Error for DeviceMapProblem {
     }
 }
 
-/// Why a device was not mapped, or a page of it not split.
+/// Why a device was not mapped, or a page of it was not split.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostDeviceError {
-    /// The yard refuses.
+    /// The yard refused.
     Yard(DeviceError),
-    /// The host does not provide memory for the page structures.
+    /// The host has no memory for the page structures.
     Map {
         /// The error of the yard.
         error: DeviceError,

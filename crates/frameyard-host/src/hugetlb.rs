@@ -8,7 +8,7 @@ use frameyard::{ByteSize, NodeId};
 
 use crate::topology::HostTopology;
 
-/// The huge pages of x86-64.
+/// The sizes of huge pages on x86-64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HugetlbSize {
     /// 2 MiB.
@@ -50,7 +50,8 @@ impl fmt::Display for HugetlbSize {
 pub struct HugetlbPool {
     /// The number of configured pages.
     pub configured: u64,
-    /// The number of pages available now: free, not reserved, or allowed as surplus.
+    /// The number of pages available now: those that are free and not reserved, plus those that the kernel may add as
+    /// surplus.
     pub free: u64,
     folder: PathBuf,
 }
@@ -63,8 +64,8 @@ impl HugetlbPool {
         Self::read(host.root(), folder)
     }
 
-    /// The pool of one node of the host. The kernel counts reserved pages per host only, so they count as available
-    /// here.
+    /// The pool of one node of the host. The kernel does not say on which node reserved pages are, so here they count
+    /// as available.
     #[must_use]
     pub fn of_host_node(host: &HostTopology, node: NodeId, size: HugetlbSize) -> Option<Self> {
         let folder = format!("sys/devices/system/node/node{}/hugepages/{}", node.0, size.folder_name());
@@ -91,7 +92,7 @@ pub struct HugetlbShortage {
     pub size: HugetlbSize,
     /// The number of pages that the frames need.
     pub needed: u64,
-    /// The pool that they were to come from; `None` if the host has no pages of that size.
+    /// The pool that should provide them; `None` if the host has no pages of that size.
     pub pool: Option<HugetlbPool>,
 }
 

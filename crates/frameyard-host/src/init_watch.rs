@@ -8,11 +8,11 @@ use frameyard::platform::{InitProgress, NodeInit};
 
 use crate::sys::lock::lock;
 
-/// The reported progress of initialising the memory map of a yard.
+/// The progress of initialising the memory map of a yard.
 ///
-/// Clones see the same progress. To watch the creation of a yard, make one first, pass it to
-/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch), and read it from another thread. A platform also
-/// returns its own.
+/// Clones share one progress. To watch a yard being created, pass a watch to
+/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch) and read it from another thread.
+/// [`HostPlatform::init_watch`](crate::HostPlatform::init_watch) returns the one that a platform reports to.
 #[derive(Clone, Debug, Default)]
 pub struct InitWatch {
     seen: Arc<Seen>,
@@ -25,13 +25,13 @@ struct Seen {
 }
 
 impl InitWatch {
-    /// The number of page structures written so far, holes included. It only rises. Cost: one load.
+    /// The number of page structures written so far, including those of holes. It never falls. Cost: one load.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         PageCount(self.seen.pages.load(Ordering::Relaxed))
     }
 
-    /// The completed passes over nodes, in the order of completion. Cost: a lock and a copy.
+    /// The nodes whose pass is complete, in the order in which they finished. Cost: a lock and a copy.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeInit> {
         lock(&self.seen.nodes).clone()

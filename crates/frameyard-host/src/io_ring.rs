@@ -1,6 +1,6 @@
 //! Registering memory with the host's kernel as buffers of an `io_uring`.
 //!
-//! The kernel pins the pages of registered buffers once, instead of in each request. A yard does the same for a memory
+//! The kernel pins the pages of a registered buffer once instead of at each request. A yard does the same for a memory
 //! region that it registers.
 
 use std::fmt;
@@ -27,13 +27,13 @@ pub struct IoBuffer {
     pub size: ByteSize,
 }
 
-/// Why memory cannot be registered. Nothing is registered then.
+/// Why memory cannot be registered. When this is returned, nothing is registered.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IoRingError {
-    /// The kernel has no `io_uring`, or forbids it to this process.
+    /// The kernel has no `io_uring`, or does not allow this process to use it.
     NotAllowed(io::Error),
-    /// The list of buffers is empty.
+    /// The list has no buffers.
     NoBuffers,
     /// A buffer has no bytes.
     EmptyBuffer {
@@ -52,14 +52,14 @@ pub enum IoRingError {
         /// The size of all buffers.
         size: ByteSize,
     },
-    /// Some addresses have no memory, or none that can be written and pinned.
+    /// Some of the addresses have no memory, or memory that cannot be written and pinned.
     NotMemory {
         /// The system's error.
         source: io::Error,
     },
     /// The ring already has registered buffers.
     Busy,
-    /// The descriptor is not that of a ring.
+    /// The descriptor is not that of an `io_uring`.
     NotARing,
     /// The system refused a step.
     System {
@@ -108,20 +108,20 @@ impl std::error::Error for IoRingError {
     }
 }
 
-/// An `io_uring` that memory can be registered with.
+/// An `io_uring` to register memory with.
 ///
-/// A program that submits requests passes the descriptor of its own ring (`IoRing::from`), of any crate.
+/// If your program submits requests, with whatever crate, pass the descriptor of its own ring (`IoRing::from`).
 #[derive(Debug)]
 pub struct IoRing {
     fd: OwnedFd,
 }
 
 impl IoRing {
-    /// Makes a ring of its own, to which nothing is submitted.
+    /// Makes a new ring, to which nothing is submitted.
     ///
     /// # Errors
     ///
-    /// [`IoRingError::NotAllowed`] if the kernel has none for this process.
+    /// [`IoRingError::NotAllowed`] if the kernel has no `io_uring` or does not allow this process to use it.
     pub fn new() -> Result<Self, IoRingError> {
         io_ring::setup(1).map(|fd| Self { fd }).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => IoRingError::NotAllowed(source),
@@ -129,15 +129,15 @@ impl IoRing {
         })
     }
 
-    /// Pins the pages of the buffers until the result is dropped. A buffer of more than 1 GiB becomes several, all but
-    /// the last of 1 GiB.
+    /// Pins the pages of the buffers until the result is dropped. A buffer of more than 1 GiB is registered as several,
+    /// all of 1 GiB except the last.
     ///
-    /// The kernel pins the host's current pages, whatever state their frames have in a yard. Memory that is returned to
-    /// the host meanwhile comes back as other pages.
+    /// The kernel pins the host pages that are there now, whatever state their frames have in a yard. If a yard returns
+    /// memory to the host in the meantime, other pages take its place, and the ring keeps the old ones.
     ///
     /// # Errors
     ///
-    /// [`IoRingError`] says what is wrong with the list, or what the kernel refuses.
+    /// [`IoRingError`] says what is wrong with the list, or why the kernel refuses.
     pub fn register(&mut self, buffers: &[IoBuffer]) -> Result<RegisteredBuffers<'_>, IoRingError> {
         let vectors = vectors_of(buffers)?;
         let size = ByteSize(buffers.iter().map(|buffer| buffer.size.0).sum());
@@ -159,7 +159,7 @@ impl IoRing {
 }
 
 impl From<OwnedFd> for IoRing {
-    /// A ring that other code has made and submits to. Its buffers are numbered in the order of registration.
+    /// Uses a ring that other code has made and submits to. Its buffers are numbered in the order of registration.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }

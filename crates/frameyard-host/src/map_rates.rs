@@ -14,13 +14,13 @@ use frameyard::{NodeId, ZoneId};
 use crate::region::Region;
 use crate::sys::map_rates::{Line, stream};
 
-/// The rates at which threads write a region together.
+/// The rates at which several threads together write a region.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MapRates {
-    /// With `memset`, each thread its whole part at once.
+    /// With one `memset` of each thread's whole part.
     pub memset_bytes_per_s: f64,
-    /// With a loop of streaming stores of whole cache lines with the content's words; `None` on architectures without
-    /// such stores.
+    /// With a loop of streaming stores that write the content a whole cache line at a time; `None` on architectures
+    /// without such stores.
     pub stream_bytes_per_s: Option<f64>,
 }
 
@@ -30,14 +30,14 @@ const BYTE: u8 = 0xa5;
 const ALIGN: usize = 1 << 16;
 
 impl MapRates {
-    /// Writes the whole region twice with `threads` threads at once, each its own contiguous part.
+    /// Writes the whole region twice, with `threads` threads at once, each in a contiguous part of its own.
     ///
-    /// Pages of the region that are not present are faulted in on the way: [pre-fault](Region::prefault) it first.
-    /// Leaves the region written.
+    /// Pages that are not present are faulted in, which makes the rates too low: [pre-fault](Region::prefault) the
+    /// region first. Afterwards the region counts as written.
     ///
     /// # Errors
     ///
-    /// The system's error if it grants no thread; [`io::ErrorKind::InvalidInput`] for a region that other processes may
+    /// The system's error if it starts no thread; [`io::ErrorKind::InvalidInput`] for a region that other processes may
     /// write to.
     pub fn measure(region: &mut Region, threads: NonZeroUsize, content: MapContent) -> io::Result<Self> {
         let shared = || io::Error::new(io::ErrorKind::InvalidInput, "the region is shared: a private one is measured");

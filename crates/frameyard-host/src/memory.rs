@@ -1,9 +1,9 @@
 //! Memory behind the frames of a machine.
 //!
 //! [`HostMemory`] maps ranges of frame numbers to one span of addresses: the bytes of frame `n` lie `n - first` pages
-//! after those of the first frame. The span includes the holes of the machine; only the ranges have memory. No memory
-//! is touched until it is used or [pre-faulted](HostMemory::prefault). A request that cannot be met is refused with a
-//! [`MemoryError`]. No other kind of memory is taken instead.
+//! after those of the first frame. The span includes the holes of the machine, but only the ranges have memory. Memory
+//! is taken from the host when it is first used or [pre-faulted](HostMemory::prefault). If the host cannot meet a
+//! request, it fails with a [`MemoryError`]; there is no fallback.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -39,18 +39,18 @@ pub enum Backing {
     Memfd,
     /// Private huge pages from the host's pool, all reserved at once.
     ///
-    /// Ranges that do not start and end on huge pages are rounded out to them.
+    /// Ranges are extended to whole huge pages at both ends.
     Hugetlb(HugetlbSize),
-    /// A file, locked against other yards as long as the memory is mapped.
+    /// A file, locked against other yards while the memory is mapped.
     ///
-    /// No other program may write to it or shorten it meanwhile: its bytes are those of the frames.
+    /// Its bytes are those of the frames, so no other program may write to it or shorten it in that time.
     File {
         /// Its path.
         path: PathBuf,
         /// What happens if it is too small.
         growth: FileGrowth,
     },
-    /// None: the frames cannot be read or written.
+    /// No memory: the frames can be allocated but not read or written.
     Phantom,
 }
 
@@ -68,7 +68,7 @@ impl Backing {
     }
 }
 
-/// What happens to a file that is smaller than the frames.
+/// What to do with a file that is smaller than the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FileGrowth {
     /// The file is refused.
@@ -105,18 +105,19 @@ impl HugePages {
     }
 }
 
-/// Whether frames come from the host node that stands for their node.
+/// Whether each node's frames come from the host node that stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NodeBinding {
-    /// The host's nodes with memory stand for the nodes of the yard in rotation. Frames come from their host node only
-    /// (`MPOL_BIND`). On a host with one node this has no effect.
+    /// The host's nodes with memory stand for the nodes of the yard in turn: if the host has two, the first stands for
+    /// nodes 0 and 2 of the yard. Frames come from their host node only (`MPOL_BIND`). On a host with one node, this
+    /// has no effect.
     #[default]
     Bind,
     /// The host decides.
     Leave,
 }
 
-/// The settings of new [`HostMemory`].
+/// The settings of a new [`HostMemory`].
 #[derive(Clone, Debug)]
 pub struct HostMemoryBuilder {
     geometry: Geometry,
@@ -134,7 +135,8 @@ impl HostMemoryBuilder {
         self
     }
 
-    /// Whether transparent huge pages are advised. By default they are for anonymous memory and memfd, not for files.
+    /// Whether to advise the host to use transparent huge pages. The default is yes for anonymous memory and memfd, and
+    /// no advice for files.
     ///
     /// Has no effect on hugetlb and phantom frames. The host may ignore the advice: see
     /// [`HostTopology::huge_page_mode`] and [`HostTopology::shared_huge_page_mode`].
@@ -151,7 +153,7 @@ impl HostMemoryBuilder {
         self
     }
 
-    /// Maps the memory without touching it. Creates or extends a file but does not write to it.
+    /// Maps the memory without touching it. A file is created or extended if necessary, but not written.
     ///
     /// # Errors
     ///
@@ -207,7 +209,7 @@ impl HostMemoryBuilder {
     }
 }
 
-/// Memory behind the frames of a machine, unmapped on drop.
+/// The memory behind the frames of a machine, unmapped on drop.
 #[derive(Debug)]
 pub struct HostMemory {
     layout: FrameLayout,
@@ -220,7 +222,7 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Starts with the frames of a machine: ranges in any order, without overlap.
+    /// A builder for the frames of a machine: ranges in any order, without overlap.
     #[must_use]
     pub fn builder(geometry: Geometry, frames: &[NodeFrames]) -> HostMemoryBuilder {
         let (backing, binding) = (Backing::default(), NodeBinding::default());
@@ -269,7 +271,7 @@ impl HostMemory {
         &self.backing
     }
 
-    /// The file that contains the frames, if one does.
+    /// The file that contains the frames, if there is one.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         self.file.as_ref()
@@ -277,7 +279,7 @@ impl HostMemory {
 
     /// The address of a frame's bytes; `None` in a hole, outside the machine, and for phantom frames.
     ///
-    /// The bytes are readable and writable as long as `self` lives. Consecutive frames of a range have consecutive
+    /// The bytes are readable and writable for as long as `self` lives. Consecutive frames of a range have consecutive
     /// addresses. Cost: a binary search among the ranges.
     #[inline]
     #[must_use]
@@ -287,7 +289,7 @@ impl HostMemory {
         Some(mapping.address(self.layout.offset_of(pfn)))
     }
 
-    /// The frame that has the byte at an address; `None` for an address outside the memory of the frames.
+    /// The frame that contains the byte at an address; `None` for an address outside the memory of the frames.
     ///
     /// Cost: a binary search among the ranges.
     #[must_use]
@@ -300,7 +302,7 @@ impl HostMemory {
 
     /// The bytes of `count` frames from `first` on, which must all be present.
     ///
-    /// Code that reads or writes them owns the frames and keeps `self` alive meanwhile.
+    /// Only the owner of the frames may read or write them, and must keep `self` alive while doing so.
     ///
     /// # Errors
     ///
@@ -315,15 +317,15 @@ impl HostMemory {
         Ok(NonNull::slice_from_raw_parts(start, (count.0 << self.layout.page_shift()) as usize))
     }
 
-    /// Makes all frames present in memory with about `threads` threads, without changing their contents.
+    /// Makes all frames resident, with about `threads` threads, without changing their contents.
     ///
-    /// Calls `progress` on the calling thread: once at the start, then after each 32 MiB or huge page.
+    /// Calls `progress` on the calling thread: once at the start, then after every 32 MiB or huge page.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::NotAvailable`] if the host has less memory available than is missing. Hugetlb pages are reserved
-    /// already, and pages of a file can be written back, so neither counts. [`MemoryError::System`] if the kernel fails
-    /// or is older than 5.14 (`MADV_POPULATE_WRITE`).
+    /// [`MemoryError::NotAvailable`] if the host has less memory available than the frames still need. Hugetlb pages
+    /// are already reserved, and pages of a file can be written back, so neither kind is checked.
+    /// [`MemoryError::System`] if the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
     pub fn prefault(
         &self,
         threads: NonZeroUsize,
@@ -343,7 +345,7 @@ impl HostMemory {
             .map_err(|source| MemoryError::System { action: "pre-fault frames", size: self.layout.backed(), source })
     }
 
-    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes resident now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! The cost of a range of addresses for the host: its share of the pages, its mappings, its page tables.
+//! What a range of addresses costs the host: its share of the pages, its mappings, its page tables.
 //!
 //! The resident size counts a page once per mapping. The proportional set size divides a page among its mappings and
-//! does not count the host's zero page, so it is the real cost of a memory map with deduplicated tails.
+//! does not count the host's zero page, so it is what a memory map with deduplicated tails really costs.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -11,27 +11,27 @@ use frameyard::ByteSize;
 
 use crate::kernel_text;
 
-/// The cost of a range of addresses of this process.
+/// What a range of addresses of this process costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
-    /// Pages in memory, each divided among its mappings (`Pss`).
+    /// Resident pages, each divided among its mappings (`Pss`).
     pub proportional: ByteSize,
-    /// Pages in memory, counted once per mapping (`Rss`). The host's zero page is not counted.
+    /// Resident pages, counted once per mapping (`Rss`). The host's zero page is not counted.
     pub resident: ByteSize,
-    /// Transparent huge pages in memory, private and shared.
+    /// Resident transparent huge pages, private and shared.
     pub huge: ByteSize,
     /// The number of mappings (`vm_area_struct`) in the range.
     pub mappings: u64,
 }
 
 impl MemoryUse {
-    /// What the kernel accounts for the mappings in a range of addresses (`/proc/self/smaps`).
+    /// What the kernel reports for the mappings in a range of addresses (`/proc/self/smaps`).
     ///
     /// Cost: the kernel walks all page tables of the process.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if a mapping lies in the range only in part, since the kernel counts whole
+    /// [`io::ErrorKind::InvalidInput`] if only part of a mapping lies in the range, because the kernel reports whole
     /// mappings. The system's error if the file cannot be read.
     pub fn of_addresses(range: Range<usize>) -> io::Result<Self> {
         Self::parse(BufReader::new(File::open("/proc/self/smaps")?), &range)
@@ -82,7 +82,7 @@ fn addresses(line: &str) -> Option<Range<usize>> {
     Some(address(start)?..address(end)?)
 }
 
-/// The size of the page tables of this process (`VmPTE`): of the lowest level, as the kernel counts them.
+/// The size of this process's page tables (`VmPTE`). The kernel counts only those of the lowest level.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ pub fn page_table_bytes() -> io::Result<ByteSize> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status: expected a line VmPTE: N kB"))
 }
 
-/// The number of mappings of a process, and its limit.
+/// How many mappings a process has, and how many it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MappingLimit {
     /// The limit (`vm.max_map_count`).
@@ -103,7 +103,7 @@ pub struct MappingLimit {
 }
 
 impl MappingLimit {
-    /// The numbers of this process. Cost: the kernel writes a line of text for each mapping.
+    /// The mappings of this process. Cost: the kernel writes a line of text for each mapping.
     ///
     /// # Errors
     ///

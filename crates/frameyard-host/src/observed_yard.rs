@@ -1,4 +1,4 @@
-//! [`ObservedYard`]: a yard of other processes that this one reads and cannot change.
+//! [`ObservedYard`]: a read-only view of a yard that other processes use.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,14 +18,16 @@ use crate::topology::HostTopology;
 use crate::yard::HostYard;
 use crate::yard::error::HostYardError;
 
-/// A view of a yard in a memory file, for reading its statistics. Dereferences to [`Yard`].
+/// A read-only view of a yard in a memory file, for its statistics. Dereferences to [`Yard`].
 ///
-/// The file is open for reading alone, and its pages are mapped privately: the kernel keeps all writes of this process away from the
-/// yard. The view takes no place among the yard's processes and no lock of the file. It does not keep the yard's name in use.
+/// The file is opened read-only and its pages are mapped privately, so the kernel keeps whatever this process writes
+/// away from the yard. The view does not count as one of the yard's processes, takes no lock on the file, and does not
+/// keep the yard's name in use.
 ///
-/// Statistics and the states of frames are as recent as those of the yard's own processes. Do not call what changes a yard: such a call
-/// changes copies of pages, which no longer follow the yard then. The first read of a page that the yard has never touched gives memory to
-/// the file, as any read of a memory file does.
+/// Statistics and the states of frames are as recent as those that the yard's own processes see. Do not call anything
+/// that changes a yard: such a call would write to private copies of pages, and from then on those pages no longer
+/// follow the yard. Reading a page that the yard has never touched makes the kernel add a page to the file, as with any
+/// memory file.
 ///
 /// ```
 /// use frameyard_host::{ByteSize, Gfp, ObservedYard, Order, SharedYard};
@@ -50,12 +52,14 @@ pub struct ObservedYard {
 }
 
 impl ObservedYard {
-    /// Opens the file of a [`SharedYard`](crate::SharedYard) by its name, or any memory file of a yard by its path, as `/proc/PID/fd/N`.
+    /// Opens the file of a [`SharedYard`](crate::SharedYard) by its name, or the memory file of any yard by its path,
+    /// such as `/proc/PID/fd/N`.
     ///
     /// # Errors
     ///
-    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if there is no such file, with [`SharedFileError::Header`] if it is no
-    /// memory file of this version. Other errors say why it cannot be mapped.
+    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if there is no such file, and with
+    /// [`SharedFileError::Header`] if it is not a memory file of this version. Other errors say why it cannot be
+    /// mapped.
     pub fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
         let path = Path::new(DIRECTORY).join(name);
         let nonblocking = OFlags::NONBLOCK.bits() as i32;
@@ -77,7 +81,7 @@ impl ObservedYard {
         &self.path
     }
 
-    /// The device and inode numbers of the file. Two paths of one yard have the same.
+    /// The device and inode numbers of the file: equal for two paths of one yard.
     ///
     /// # Errors
     ///
@@ -87,8 +91,8 @@ impl ObservedYard {
         Ok((metadata.dev(), metadata.ino()))
     }
 
-    /// The numbers of the living processes that use the yard, ascending, as the processes see them; a process that has it twice has two
-    /// entries. None: all have ended, or have left the yard.
+    /// The process numbers of the living processes that use the yard, ascending, as those processes see them. A process
+    /// that has the yard twice appears twice. The list is empty if all processes have ended or left the yard.
     ///
     /// Cost: a system call for each process that has used the yard.
     ///

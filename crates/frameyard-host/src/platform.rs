@@ -38,9 +38,9 @@ use lock_wait::LockWait;
 pub use options::{CpuIdentity, ListAccess, LockTiming, PopulateMap, RseqUnavailable};
 use placement::CpuLoads;
 
-/// The environment of a yard in a Linux process.
+/// The platform of a yard in a Linux process.
 ///
-/// Reports the host's CPU numbers unchanged. A yard with fewer CPUs folds them in.
+/// It reports the host's CPU numbers unchanged; a yard with fewer CPUs folds them.
 #[derive(Debug)]
 pub struct HostPlatform {
     /// The `rseq` area, for [`CpuIdentity::Rseq`].
@@ -73,9 +73,10 @@ pub struct HostPlatform {
 const IS_CORRUPT: u64 = 1 << 63;
 
 impl HostPlatform {
-    /// A platform for a yard on that memory.
+    /// A platform for a yard on `memory`.
     ///
-    /// Identity comes from `rseq` if the calling thread has a registered area, otherwise from `sched_getcpu`.
+    /// A thread's CPU comes from `rseq` if the calling thread has a registered `rseq` area, and otherwise from
+    /// `sched_getcpu`.
     #[must_use]
     pub fn new(memory: HostMemory, host: &HostTopology) -> Self {
         let rseq = usable_rseq();
@@ -107,16 +108,17 @@ impl HostPlatform {
         self
     }
 
-    /// Sets whether the host provides the memory of the memory map beforehand; by default it does not.
+    /// Sets whether the host provides the memory of the memory map before it is written; by default it does not.
     #[must_use]
     pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
         self
     }
 
-    /// Lets CPUs use their lists in restartable sequences, without locks, if that is possible: in a private yard with a list for each
-    /// CPU of the host, threads that know their CPU from `rseq`, and a kernel with `membarrier` for them. `cpus` is the number
-    /// of CPUs of the yard. Call it after [`with_identity`](Self::with_identity).
+    /// Lets CPUs use their lists in restartable sequences, without locks, where that is possible: in a private yard
+    /// with a list for each online CPU of the host, on threads whose CPU comes from `rseq`, with a kernel that has
+    /// `membarrier` for such sequences. Elsewhere it has no effect. `cpus` is the number of CPUs of the yard. Call it
+    /// after [`with_identity`](Self::with_identity).
     #[must_use]
     pub fn with_sequences(mut self, cpus: u32) -> Self {
         let are_known = self.rseq.is_some()
@@ -164,19 +166,20 @@ impl HostPlatform {
         self.device_map.as_ref()?.take_problem()
     }
 
-    /// Switches timing of the locks that are taken through this platform; initially off.
+    /// Turns timing of the locks that are taken through this platform on or off; it is off at first.
     ///
-    /// [`ZoneStatistics::lock`](frameyard::stats::ZoneStatistics::lock) and its like report the times. A lock that is
-    /// held during the switch may be left out.
+    /// [`ZoneStatistics::lock`](frameyard::stats::ZoneStatistics::lock) and its counterparts report the times. A lock
+    /// that is held while timing is switched may not be counted.
     ///
-    /// The clock is the processor's time-stamp counter if it rises at a constant rate: on x86-64 with an invariant
-    /// counter. It is compared with the monotonic clock when locks are timed for the first time, which waits until the
-    /// platform is 10 ms old. Otherwise it is the monotonic clock, and reading it counts as part of each time.
+    /// The clock is the processor's time-stamp counter if that runs at a constant rate (x86-64 with an invariant
+    /// counter). When locks are timed for the first time, it is calibrated against the system's monotonic clock, and
+    /// the call waits until the platform is 10 ms old. On other processors, the clock is the monotonic clock itself,
+    /// and the time it takes to read it is part of each result.
     pub fn time_locks(&self, timing: LockTiming) {
         self.clock.switch(timing);
     }
 
-    /// Sets how the platform finds out the CPU of a thread.
+    /// Sets how the platform finds out which CPU a thread runs on.
     ///
     /// # Errors
     ///
@@ -190,13 +193,13 @@ impl HostPlatform {
         Ok(self)
     }
 
-    /// How the platform finds out the CPU of a thread.
+    /// How the platform finds out which CPU a thread runs on.
     #[must_use]
     pub fn identity(&self) -> CpuIdentity {
         self.identity
     }
 
-    /// The progress of initialising the memory map, as reported to this platform.
+    /// The progress of initialising the memory map of this platform's yard.
     #[must_use]
     pub fn init_watch(&self) -> InitWatch {
         self.init_watch.clone()
@@ -208,14 +211,15 @@ impl HostPlatform {
         &self.memory
     }
 
-    /// Adds a device with the bytes of these frames, before or after a yard is made with the platform.
+    /// Adds a device that has the bytes of these frames. The yard may already exist.
     ///
-    /// This does not map the device in the yard: [`HostYard::map_device`](crate::HostYard::map_device) does. In a
-    /// shared yard each process adds the device to its own platform.
+    /// This does not map the device in the yard; [`HostYard::map_device`](crate::HostYard::map_device) does. In a
+    /// shared yard, each process adds the device to its own platform.
     ///
     /// # Errors
     ///
-    /// [`AddDeviceError`] if the device has another number of frames, or the frames already have bytes.
+    /// [`AddDeviceError`] if the range does not have as many frames as the device, or if frames in it already have
+    /// bytes.
     pub fn add_device(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
         let taken = |frames: &&NodeFrames| !frames.range.intersection(range).is_empty();
         match self.memory.ranges().iter().find(taken) {
@@ -224,13 +228,13 @@ impl HostPlatform {
         }
     }
 
-    /// The devices of the platform and their frames, ascending.
+    /// The devices of the platform with their frames, in ascending order.
     #[must_use]
     pub fn devices(&self) -> Vec<(PfnRange, Arc<DeviceMemory>)> {
         self.devices.all().into_iter().map(|device| (device.range, device.memory)).collect()
     }
 
-    /// The device with the bytes of a frame, and its frames.
+    /// The device that has the bytes of a frame, and the frames of that device.
     #[must_use]
     pub fn device_of(&self, pfn: Pfn) -> Option<(PfnRange, Arc<DeviceMemory>)> {
         self.devices.of(pfn).map(|device| (device.range, device.memory))

@@ -14,9 +14,9 @@ use crate::sys::mapping::{Mapping, Piece};
 /// Progress of pre-faulting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefaultProgress {
-    /// The size of the present part.
+    /// How much is present so far.
     pub done: ByteSize,
-    /// The size that will be present at the end.
+    /// How much will be present at the end.
     pub total: ByteSize,
 }
 

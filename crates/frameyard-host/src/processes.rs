@@ -1,4 +1,5 @@
-//! Worker processes: the program is executed again and supervised until all workers have ended, or one has failed.
+//! Worker processes: the program executes itself again, and supervises the workers until all have ended or one has
+//! failed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -7,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Why worker processes did not all succeed. The other workers have been killed.
+/// Why not all worker processes succeeded. The remaining workers have been killed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -25,7 +26,7 @@ pub enum WorkerError {
         /// How it ended.
         status: ExitStatus,
     },
-    /// A worker could not be supervised, or its output could not be read.
+    /// A worker could not be watched, or its output could not be read.
     Watch {
         /// The number of the worker.
         worker: usize,
@@ -57,7 +58,7 @@ impl std::error::Error for WorkerError {
     }
 }
 
-/// Running worker processes. Dropping it kills those that have not ended.
+/// Running worker processes. Dropping this kills those that have not ended.
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
@@ -70,15 +71,15 @@ struct Worker {
     status: Option<ExitStatus>,
 }
 
-/// Executes this program again `count` times. `prepare` sets the arguments and the environment of each worker.
+/// Executes this program again, `count` times. `prepare` sets the arguments and the environment of each worker.
 ///
 /// A worker is a new program, not a fork, so it shares no thread and no lock with this one. It inherits the descriptors
 /// that [`SharedMemoryFile::inherit`](crate::SharedMemoryFile::inherit) opened. If `prepare` pipes its standard output,
-/// [`Workers::wait_all`] collects it.
+/// [`Workers::wait_all`] collects what it writes.
 ///
 /// # Errors
 ///
-/// [`WorkerError::Start`]; the workers started before are killed.
+/// [`WorkerError::Start`]; the workers that were already started are killed.
 pub fn spawn_workers(count: usize, mut prepare: impl FnMut(&mut Command, usize)) -> Result<Workers, WorkerError> {
     let program = std::env::current_exe().map_err(|source| WorkerError::Start { worker: 0, source })?;
     let mut workers = Workers { workers: Vec::with_capacity(count) };
@@ -110,14 +111,14 @@ impl Workers {
         self.workers.iter().map(|worker| worker.child.id()).collect()
     }
 
-    /// Waits until all workers have succeeded, and returns what each wrote to a piped standard output.
+    /// Waits until all workers have succeeded, and returns what each of them wrote to its piped standard output.
     ///
-    /// The first failure ends the wait. The other workers are killed, because the failed one may have left shared
-    /// memory in a state in which they would never end.
+    /// The wait ends at the first failure. The other workers are killed then, because the failed one may have left
+    /// shared memory in a state that would keep them waiting forever.
     ///
     /// # Errors
     ///
-    /// [`WorkerError`] says which worker failed, and how.
+    /// [`WorkerError`] says which worker failed and how.
     pub fn wait_all(mut self) -> Result<Vec<Vec<u8>>, WorkerError> {
         const LONGEST_NAP: Duration = Duration::from_millis(10);
         let mut nap = Duration::from_micros(100);
@@ -134,13 +135,13 @@ impl Workers {
         Ok(outputs)
     }
 
-    /// Waits until `worker` has ended, in whatever order the workers end. Kills the workers that still run then.
+    /// Waits until `worker` has ended, and then kills the workers that still run.
     ///
-    /// For a caller that knows which worker failed first, and that other workers may fail as a consequence.
+    /// Use this if you know which worker will fail first, and that others may fail as a consequence.
     ///
     /// # Errors
     ///
-    /// [`WorkerError`] says how it ended, if not well.
+    /// [`WorkerError`] says how the worker ended, unless it succeeded.
     ///
     /// # Panics
     ///

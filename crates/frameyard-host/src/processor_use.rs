@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// Resources that a process has used so far, summed over all its threads, including ended ones.
+/// What a process has used so far, summed over all its threads, including those that have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessorUse {
     /// Time in user mode.
     pub user: Duration,
-    /// Time in the host's kernel, for page faults and system calls.
+    /// Time in the host's kernel: page faults and system calls.
     pub system: Duration,
-    /// Page faults that the kernel served without reading from storage.
+    /// Page faults that the kernel resolved without reading from storage.
     pub faults: u64,
 }
 
 impl ProcessorUse {
-    /// What this process has used until now (`getrusage`). The kernel's configuration decides the precision.
+    /// What this process has used so far (`getrusage`). How precise this is depends on the kernel's configuration.
     #[must_use]
     pub fn of_this_process() -> Self {
         let usage = sys::usage::of_this_process();
@@ -30,7 +30,7 @@ impl ProcessorUse {
         }
     }
 
-    /// What was used since `earlier`.
+    /// What has been used since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

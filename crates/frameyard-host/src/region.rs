@@ -17,8 +17,8 @@ use crate::sys::mapping::{Mapping, Piece, Source};
 
 /// A range of readable and writable bytes, unmapped on drop.
 ///
-/// New memory is zeroed and takes nothing from the host until it is touched. It starts on a 2 MiB boundary. Its length
-/// is the requested length, rounded up to whole host pages.
+/// A new region is zeroed and takes no memory until it is touched. It starts on a 2 MiB boundary. Its length is the
+/// requested length, rounded up to whole host pages.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -39,13 +39,13 @@ enum Contents {
 impl Region {
     /// Zeroed private memory.
     ///
-    /// With huge pages a densely written table is faster. Without them a sparsely written one, such as the map of
-    /// phantom frames, takes less memory.
+    /// A table that is written densely is faster with huge pages. One that is written sparsely, such as the map of
+    /// phantom frames, takes less memory without them.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Nothing`] for no bytes, [`MemoryError::AddressSpace`] if the process has too few addresses left,
-    /// [`MemoryError::System`] if the kernel refuses.
+    /// [`MemoryError::Nothing`] for 0 bytes, [`MemoryError::AddressSpace`] if the process has no free range of
+    /// addresses that is long enough, [`MemoryError::System`] if the kernel refuses.
     pub fn zeroed(size: ByteSize, huge_pages: HugePages) -> Result<Self, MemoryError> {
         Self::map(size, huge_pages, Source::Anonymous, Contents::Zeroed)
     }
@@ -75,7 +75,7 @@ impl Region {
         Ok(Self { mapping, contents })
     }
 
-    /// The first byte. Code that reads or writes it keeps `self` alive meanwhile.
+    /// The address of the first byte. Keep `self` alive while you read or write the region.
     #[inline]
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
@@ -92,12 +92,12 @@ impl Region {
         ByteSize(self.mapping.len() as u64)
     }
 
-    /// The region as words that other threads or processes use too.
+    /// The region as atomic words, which other threads or processes may use at the same time.
     ///
     /// # Safety
     ///
-    /// All other code that reaches the bytes meanwhile uses atomics too. No yard lies in the region, unless the caller
-    /// stores only values that the yard would have stored.
+    /// As long as the result lives, all other code that accesses the bytes uses atomics too. No yard lies in the
+    /// region, unless the caller stores only values that the yard would have stored.
     #[must_use]
     #[expect(unsafe_code, reason = "the caller states what else uses the region")]
     pub unsafe fn words(&self) -> &[AtomicU64] {
@@ -106,7 +106,7 @@ impl Region {
 
     /// The bytes of a private region; `None` if other processes may write to it.
     ///
-    /// Afterwards the region counts as written, until it is [zeroed](Self::zero).
+    /// From then on the region counts as written, until it is [zeroed](Self::zero).
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if self.contents == Contents::Shared {
             return None;
@@ -115,8 +115,8 @@ impl Region {
         Some(sys::bytes::bytes_mut(&mut self.mapping))
     }
 
-    /// Writes zeroes to all of a private region, so that it can be a memory map that no initialiser writes. Does
-    /// nothing if the region was not written before.
+    /// Writes zeroes to all of a private region, so that it can be a memory map whose initialiser writes nothing. A
+    /// region that has not been written is left alone.
     ///
     /// # Panics
     ///
@@ -129,8 +129,8 @@ impl Region {
         }
     }
 
-    /// Whether every byte is known to be zero. Writes through [`base`](Self::base) or [`words`](Self::words) are not
-    /// detected.
+    /// Whether every byte is known to be zero. This does not notice writes through [`base`](Self::base) or
+    /// [`words`](Self::words).
     #[must_use]
     pub fn is_zeroed(&self) -> bool {
         self.contents == Contents::Zeroed
@@ -154,7 +154,8 @@ impl Region {
         self.mapping.words()
     }
 
-    /// Restricts `size` bytes from `offset` on to one node of the host, rounded in to whole host pages.
+    /// Binds `size` bytes from `offset` on to one node of the host. A host page that is only partly in the range is not
+    /// bound.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If the part does not lie inside the region.
+    /// If the range is not inside the region.
     pub fn bind(&self, offset: ByteSize, size: ByteSize, host_node: NodeId) -> Result<(), MemoryError> {
         assert!(offset.0.checked_add(size.0).is_some_and(|end| end <= self.size().0), "a part of the region");
         let page = sys::host_page_size();
@@ -176,7 +177,7 @@ impl Region {
         self.mapping.bind(piece, u32::from(host_node.0)).map_err(refused)
     }
 
-    /// Makes the whole region present in memory, with about `threads` threads.
+    /// Makes the whole region resident, with about `threads` threads.
     ///
     /// # Errors
     ///
@@ -191,7 +192,7 @@ impl Region {
         prefault::populate(&self.mapping, &shares, HUGE_ALIGN as usize, threads, progress).map_err(refused)
     }
 
-    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes resident now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///
@@ -202,14 +203,15 @@ impl Region {
         self.mapping.resident(self.mapping.whole()).map(ByteSize).map_err(refused)
     }
 
-    /// The proportional size and the mappings that `size` bytes from `offset` on cost the host.
+    /// What `size` bytes from `offset` on cost the host: their proportional size and their mappings.
     ///
-    /// Cost: the kernel walks all page tables of the process. During the call the mappings of the part are split from their
-    /// neighbours, so that the kernel accounts for them separately. That takes up to two more mappings.
+    /// Cost: the kernel walks all page tables of the process. During the call, the mappings of the range are split from
+    /// their neighbours, so that the kernel reports them separately. That takes up to two more mappings.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] if the part is not whole host pages of the region, or the kernel does not report it.
+    /// [`MemoryError::System`] if the range does not consist of whole host pages of the region, or if the kernel does
+    /// not report it.
     pub fn memory_use(&self, offset: ByteSize, size: ByteSize) -> Result<MemoryUse, MemoryError> {
         let refused = |source| MemoryError::System { action: "find the memory in use", size, source };
         let page = sys::host_page_size() as u64;

@@ -10,11 +10,11 @@ use crate::kernel_text::size_field;
 /// The memory of a process, as the kernel accounts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentSize {
-    /// All its pages in memory (`VmRSS`).
+    /// All resident pages (`VmRSS`).
     pub resident: ByteSize,
-    /// The same with each page divided among its mappings (`Pss`); `None` if the kernel does not tell.
+    /// The resident pages, each divided among its mappings (`Pss`); `None` if the kernel does not report it.
     pub proportional: Option<ByteSize>,
-    /// Private memory in transparent huge pages (`AnonHugePages`); `None` if the kernel does not tell.
+    /// Private memory in transparent huge pages (`AnonHugePages`); `None` if the kernel does not report it.
     pub anonymous_huge: Option<ByteSize>,
 }
 

@@ -1,4 +1,4 @@
-//! A memory file: the memory map, the control region and the frames of one yard, for several processes.
+//! A memory file: the memory map, the control region and the frames of one yard, shared by several processes.
 //!
 //! The file starts with a header that states where its parts lie. Each part starts on a 2 MiB boundary:
 //!
@@ -6,10 +6,10 @@
 //! | header | memory map | control region | view words | processes | frames |
 //! ```
 //!
-//! One process [creates](SharedMemoryFile::create) the file and [opens it](SharedMemoryFile::inherit) to the programs
-//! that it executes. Each of them [attaches](SharedMemoryFile::from_environment) the file and maps the same parts.
-//! The table of processes lists those that have attached it (`process`).
-//! The view words coordinate what the processes map in the device part of the memory map (`view`).
+//! One process [creates](SharedMemoryFile::create) the file, and lets the programs that it executes
+//! [inherit](SharedMemoryFile::inherit) it. Each of them [attaches](SharedMemoryFile::from_environment) the file and
+//! maps the same parts. The table of processes lists those that have attached it (`process`). The view words coordinate
+//! what the processes map in the device part of the memory map (`view`).
 
 use std::fs::File;
 use std::io;
@@ -46,18 +46,17 @@ use process::Attachment;
 ///
 /// # Processes
 ///
-/// Each yard that is made in the file or attached to it takes one of 1024 places, and locks a byte of the file that the
-/// kernel unlocks when the process ends. Another process counts as ended only if its byte is unlocked, never because it
-/// cannot be examined. Taking a place opens `/proc/self/fd`.
+/// Each yard that is created in the file or attached to it takes one of 1024 places and locks one byte of the file.
+/// When the process ends, the kernel unlocks the byte. Another process is considered dead only if its byte is unlocked,
+/// never because it cannot be examined. Taking a place opens `/proc/self/fd`.
 ///
 /// If a process dies while it holds a lock of the yard, the yard is damaged: calls that need the lock fail with
-/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and from then on all allocations, checks and
-/// attaches do. The same happens, with [`Corrupt`](frameyard::platform::LockError::Corrupt), if a process finds words that no yard
-/// writes. If a process that holds a lock is stopped, calls that need it fail with
-/// [`LockStuck`](frameyard::platform::LockError::LockStuck) after
-/// [a limit](crate::HostYardBuilder::lock_limit).
+/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and from then on so do all allocations, checks
+/// and attaches. The same happens with [`Corrupt`](frameyard::platform::LockError::Corrupt) if a process finds values
+/// that no yard writes. If a process is stopped while it holds a lock, calls that need the lock fail with
+/// [`LockStuck`](frameyard::platform::LockError::LockStuck) after [a limit](crate::HostYardBuilder::lock_limit).
 ///
-/// A forked child has no place. It may drop the yard, which changes nothing for its parent. To use the yard it attaches
+/// A forked child has no place. It may drop the yard, which has no effect on its parent. To use the yard, it attaches
 /// the file anew.
 #[derive(Debug)]
 pub struct SharedMemoryFile {
@@ -76,11 +75,11 @@ pub(crate) enum SizeGuard {
 }
 
 impl SharedMemoryFile {
-    /// Creates a memory file without a name. It is zero except for its header and takes no memory until it is touched.
+    /// Creates a memory file without a name. It is zero except for its header, and takes no memory until it is touched.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Memory`] if the host cannot hold it.
+    /// [`SharedFileError::Memory`] if the host has too little memory for it.
     pub fn create(wanted: &SharedLayout<'_>, host: &HostTopology) -> Result<Self, SharedFileError> {
         Self::create_in(in_memory, wanted, host)
     }
@@ -119,7 +118,8 @@ impl SharedMemoryFile {
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::NotInherited`] if there is none; otherwise as [`attach`](SharedMemoryFile::attach).
+    /// [`SharedFileError::NotInherited`] if the environment variable is missing, [`SharedFileError::NotADescriptor`] if
+    /// it is not a number, and the errors of [`attach`](SharedMemoryFile::attach).
     pub fn from_environment(host: &HostTopology) -> Result<Self, SharedFileError> {
         let value = std::env::var_os(VARIABLE).ok_or(SharedFileError::NotInherited)?;
         let number = value.to_str().and_then(|text| text.parse::<RawFd>().ok()).filter(|fd| *fd >= 0);
@@ -133,8 +133,8 @@ impl SharedMemoryFile {
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Descriptor`] if it cannot be read, [`SharedFileError::Header`] if it is no memory file of
-    /// this version of the crate and this kind of host.
+    /// [`SharedFileError::Descriptor`] if the descriptor cannot be read, [`SharedFileError::Header`] if the file is not
+    /// a memory file of this version of the crate and this kind of host.
     pub fn attach(fd: impl AsFd, host: &HostTopology) -> Result<Self, SharedFileError> {
         let number = fd.as_fd().as_raw_fd().unsigned_abs();
         let copy = fd.as_fd().try_clone_to_owned();
@@ -161,7 +161,7 @@ impl SharedMemoryFile {
         Header::read(file).map(|header| header.map(drop))
     }
 
-    /// Opens the file to all programs that this process executes while the result lives.
+    /// Lets all programs that this process executes inherit the file, for as long as the result lives.
     ///
     /// # Errors
     ///
@@ -236,8 +236,8 @@ impl SharedMemoryFile {
         HostMemory::phantom(self.layout.clone())
     }
 
-    /// Counts this process among those that have the file attached: for yards in the file that are no [`HostYard`](crate::HostYard). Those
-    /// count themselves.
+    /// Takes a place for this process among those that have the file attached. You need it for a yard in the file that
+    /// is not a [`HostYard`](crate::HostYard); a `HostYard` takes its own.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl SharedMemoryFile {
     }
 }
 
-/// A place of this process among those that have a memory file attached. Dropping it leaves the place.
+/// A place of this process among those that have a memory file attached. Dropping it gives the place up.
 #[derive(Debug)]
 pub struct SharedPlace {
     _attachment: Attachment,
@@ -295,14 +295,14 @@ fn granule(frames: SharedFrames, host: &HostTopology) -> u64 {
     }
 }
 
-/// A descriptor of a memory file that executed programs inherit. Closed in this process on drop.
+/// A descriptor of a memory file that executed programs inherit. Dropping it closes the descriptor in this process.
 #[derive(Debug)]
 pub struct InheritedFile {
     fd: OwnedFd,
 }
 
 impl InheritedFile {
-    /// Tells the program that `command` executes where to find the file, in an environment variable that
+    /// Tells the program that `command` will execute where the file is: in an environment variable that
     /// [`SharedMemoryFile::from_environment`] reads.
     pub fn announce(&self, command: &mut Command) {
         command.env(VARIABLE, self.fd.as_raw_fd().to_string());

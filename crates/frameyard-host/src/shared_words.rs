@@ -13,9 +13,9 @@ use crate::shared::{HeaderError, SharedFileError};
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 
-/// Zeroed words in memory that every process can map that can open their [`path`](Self::path).
+/// Zeroed words in memory that any process can map, if it can open their [`path`](Self::path).
 ///
-/// They take memory of the host when they are touched.
+/// They take no memory from the host until they are touched.
 #[derive(Debug)]
 pub struct SharedWords {
     file: File,
@@ -23,7 +23,7 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// Creates zeroed words: at least `count`, rounded up to whole host pages.
+    /// Creates at least `count` zeroed words, rounded up to whole host pages.
     ///
     /// # Errors
     ///
@@ -35,12 +35,12 @@ impl SharedWords {
         Self::map(in_memory(bytes as u64)?, ByteSize(bytes as u64))
     }
 
-    /// Opens the words that another process has created, by their [`path`](Self::path) there.
+    /// Opens the words that another process has created, by the [`path`](Self::path) that they have there.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Memory`] if the file cannot be opened or mapped, [`SharedFileError::Header`] if its size is
-    /// not sealed.
+    /// [`SharedFileError::Memory`] if the file cannot be opened or mapped, [`SharedFileError::Header`] if the file is
+    /// not sealed against changes of its size.
     pub fn open(path: &Path) -> Result<Self, SharedFileError> {
         let unusable = |source| MemoryError::FileOpen { path: path.to_owned(), source };
         let file = File::options().read(true).write(true).open(path).map_err(unusable)?;
@@ -56,7 +56,7 @@ impl SharedWords {
         Ok(Self { file, region })
     }
 
-    /// The path where other processes of the same user find the words while this value lives.
+    /// The path by which other processes of the same user find the words while this value lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))

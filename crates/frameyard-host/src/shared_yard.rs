@@ -25,7 +25,7 @@ pub(crate) const DIRECTORY: &str = "/dev/shm";
 /// How often `create` removes a leftover file before it gives up.
 const ATTEMPTS: u32 = 8;
 
-/// A yard in a named memory file that several processes use at once. Dereferences to [`HostYard`].
+/// A yard with a name, in a memory file that several processes use at once. Dereferences to [`HostYard`].
 ///
 /// ```
 /// use frameyard_host::{ByteSize, Gfp, Order, SharedYard};
@@ -43,31 +43,31 @@ const ATTEMPTS: u32 = 8;
 ///
 /// # Names
 ///
-/// A name is the path of a file. Without a leading slash it lies in `/dev/shm`. Its file system must have room for the
-/// frames (containers often limit `/dev/shm` to 64 MiB) and should keep files in memory.
+/// A name is the path of a file; without a leading slash, it is a file in `/dev/shm`. The file system must have room
+/// for the frames (containers often limit `/dev/shm` to 64 MiB), and it should keep files in memory.
 ///
-/// The file has mode 0600: processes of the same user and of root can open it. Changing the mode of
-/// [`path`](Self::path) admits other users. A process that can open the file can also shorten it, which kills the
-/// processes that map it.
+/// The file has mode 0600, so processes of the same user and of root can open it. To admit other users, change the mode
+/// of [`path`](Self::path). A process that can open the file can also shorten it, and that kills the processes that map
+/// it.
 ///
 /// # Life of a name
 ///
-/// Each process holds a shared lock (`flock`) on the file while it uses the yard. The kernel releases the lock when the
-/// process ends in any way.
+/// Each process holds a shared lock (`flock`) on the file while it uses the yard. However the process ends, the kernel
+/// releases the lock.
 ///
 /// | event | effect |
 /// |---|---|
-/// | `create` | The name appears when the yard is complete. |
-/// | `create` of a name that a running process uses | [`SharedFileError::NameInUse`] |
+/// | `create` | The name appears once the yard is complete. |
+/// | `create` with a name that a running process uses | [`SharedFileError::NameInUse`] |
 /// | the last process drops its `SharedYard` | The name is removed. |
-/// | all processes were killed | The file stays. The next `create` or `open` of the name removes it. |
-/// | `open` of a removed or leftover name | [`SharedFileError::NoSuchName`] |
+/// | all processes were killed | The file stays until the next `create` or `open` with that name, which removes it. |
+/// | `open` with a removed or leftover name | [`SharedFileError::NoSuchName`] |
 ///
-/// The frames of a killed process stay allocated while the yard is in use. A process that is killed inside the allocator
-/// may leave a lock of the yard held. The yard is then damaged for good: calls fail with
-/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and so does `open`. A lock that a stopped
-/// process holds makes calls fail with [`LockStuck`](frameyard::platform::LockError::LockStuck) after 10 seconds, until
-/// the process goes on.
+/// The frames of a killed process stay allocated while the yard is in use. A process that is killed inside the
+/// allocator may leave a lock of the yard held. The yard is then damaged for good: calls fail with
+/// [`LockError::OwnerDied`](frameyard::platform::LockError::OwnerDied), and so does `open`. If the holder of a lock is
+/// only stopped, calls that need the lock fail with [`LockStuck`](frameyard::platform::LockError::LockStuck) after 10
+/// seconds, until the process continues.
 #[derive(Debug)]
 pub struct SharedYard {
     // Fields drop in this order: the memory is unmapped before the name goes.
@@ -75,8 +75,8 @@ pub struct SharedYard {
     name: SharedYardName,
 }
 
-/// The name of a [`SharedYard`] apart from its yard ([`SharedYard::into_parts`]): an open handle of the file with a shared lock. Dropping
-/// the last one in any process removes the name.
+/// The name of a [`SharedYard`] without its yard ([`SharedYard::into_parts`]): an open file with a shared lock on it.
+/// When the last process drops its handle, the name is removed.
 #[derive(Debug)]
 pub struct SharedYardName {
     path: PathBuf,
@@ -89,12 +89,12 @@ pub struct SharedYardName {
 impl SharedYard {
     /// Creates a yard with at least `size` of memory, and with the CPUs and nodes of this host.
     ///
-    /// The size is rounded up as in [`HostYard::with_memory`].
+    /// The size is rounded up as by [`HostYard::with_memory`].
     ///
     /// # Errors
     ///
-    /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard of that name. Other
-    /// errors say which part is not available.
+    /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard with that name.
+    /// Other errors say what is not available.
     pub fn create(name: impl AsRef<Path>, size: ByteSize) -> Result<Self, HostYardError> {
         Self::create_with(name, size, HostYard::builder())
     }
@@ -103,7 +103,7 @@ impl SharedYard {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create), and [`HostYardError::Setting`] for a setting that is for private yards.
+    /// As [`create`](Self::create), and [`HostYardError::Setting`] for a setting that only applies to private yards.
     pub fn create_with(
         name: impl AsRef<Path>,
         size: ByteSize,
@@ -126,12 +126,13 @@ impl SharedYard {
     ///
     /// # Errors
     ///
-    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if no running process has a yard of that name.
+    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if no running process has a yard with that name.
     /// Other errors say why it cannot be attached.
     ///
     /// # Safety
     ///
-    /// As for [`HostYardBuilder::attach`](crate::HostYardBuilder::attach): only yards write to the file, while this one is used.
+    /// As for [`HostYardBuilder::attach`](crate::HostYardBuilder::attach): while the yard is in use, only yards write
+    /// to the file.
     #[expect(unsafe_code, reason = "passes the contract on")]
     pub unsafe fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
@@ -143,8 +144,8 @@ impl SharedYard {
         Ok(Self { yard, name })
     }
 
-    /// The yard and its name, for a caller that keeps them elsewhere. The name must live as long as the yard: without it, another process
-    /// may take the file for a leftover and remove it.
+    /// Splits the yard from its name, for a caller that keeps them in different places. Keep the name for as long as
+    /// the yard: without it, another process may take the file for a leftover and remove it.
     #[must_use]
     pub fn into_parts(self) -> (HostYard, SharedYardName) {
         (self.yard, self.name)
@@ -156,7 +157,7 @@ impl SharedYard {
         &self.name.path
     }
 
-    /// Allocates a block of frames with bytes whose guard shares the yard instead of borrowing it.
+    /// As [`HostYard::frames`], with a guard that holds an [`Arc`] of the yard instead of borrowing it.
     ///
     /// # Errors
     ///

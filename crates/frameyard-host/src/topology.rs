@@ -15,7 +15,7 @@ mod memory_limit;
 /// A node of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostNode {
-    /// The host's number of the node. Numbers may have gaps.
+    /// The number that the host gives the node. Numbers may have gaps.
     pub id: NodeId,
     /// Its CPUs; empty if it only has memory.
     pub cpus: CpuList,
@@ -25,7 +25,7 @@ pub struct HostNode {
     pub distances: Vec<u16>,
 }
 
-/// A description of the machine that the program runs on.
+/// The machine that the program runs on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostTopology {
     root: PathBuf,
@@ -39,7 +39,7 @@ pub struct HostTopology {
     nodes: Vec<HostNode>,
 }
 
-/// Why the description of the host cannot be read.
+/// Why the machine's description cannot be read.
 #[derive(Debug)]
 pub enum TopologyError {
     /// A file of `/proc` or `/sys` is missing or cannot be read.
@@ -84,7 +84,8 @@ impl HostTopology {
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] names the file that could not be read or understood.
+    /// [`TopologyError`] says which file could not be read or understood, or why the thread's CPU affinity could not be
+    /// read.
     pub fn current() -> Result<Self, TopologyError> {
         let mut host = Self::read(Path::new("/"))?;
         let granted = CpuList::of_this_thread().map_err(TopologyError::Affinity)?;
@@ -95,14 +96,15 @@ impl HostTopology {
         Ok(host)
     }
 
-    /// The machine that the files under `root` describe (`root/proc`, `root/sys`). All its CPUs are allowed.
+    /// The machine that the files under `root` describe (`root/proc`, `root/sys`), for example a copy of another
+    /// machine's. All its CPUs are allowed.
     ///
     /// A tree without `sys/devices/system/node` describes a machine with one node. The page size is always that of the
     /// running kernel.
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] names the file that could not be read or understood.
+    /// [`TopologyError`] says which file could not be read or understood.
     pub fn read(root: &Path) -> Result<Self, TopologyError> {
         let online = cpu_list(&root.join("sys/devices/system/cpu/online"))?;
         let memory = meminfo(root, "MemTotal:")?;
@@ -126,7 +128,7 @@ impl HostTopology {
         &self.root
     }
 
-    /// The processor's name for itself, if the kernel reports it.
+    /// The processor's model name, if the kernel reports one.
     #[must_use]
     pub fn cpu_model(&self) -> Option<&str> {
         self.cpu_model.as_deref()
@@ -150,13 +152,14 @@ impl HostTopology {
         self.memory
     }
 
-    /// The memory that this process may use, which a control group may limit.
+    /// The memory that this process may use: all of the host's, or less if a control group limits it.
     #[must_use]
     pub fn usable_memory(&self) -> ByteSize {
         self.memory_limit.map_or(self.memory, |limit| limit.min(self.memory))
     }
 
-    /// The kernel's current estimate of the memory that can be used without swapping, at most the limit.
+    /// The kernel's current estimate of the memory that can be used without swapping, or
+    /// [`usable_memory`](Self::usable_memory) if that is less.
     ///
     /// # Errors
     ///
@@ -177,13 +180,14 @@ impl HostTopology {
         &self.allowed
     }
 
-    /// The nodes by ascending number; at least one.
+    /// The nodes in ascending order; there is at least one.
     #[must_use]
     pub fn nodes(&self) -> &[HostNode] {
         &self.nodes
     }
 
-    /// The host node that stands for a node of a yard: the host's nodes with memory, in rotation.
+    /// The host node that stands for a node of a yard. The host's nodes with memory take turns: if there are two, nodes
+    /// 0 and 2 of a yard have the same host node.
     #[must_use]
     pub fn node_for(&self, node: NodeId) -> &HostNode {
         let with_memory = || self.nodes.iter().filter(|host| host.memory.0 > 0);

@@ -22,10 +22,11 @@ mod plan;
 
 /// A yard together with its memory: frames, memory map and control region.
 ///
-/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view. In builds with debug assertions, dropping a
-/// private yard with blocks that were allocated by number and not freed prints how many; [`stats().allocated_blocks()`](frameyard::views::YardStats::allocated_blocks)
-/// lists them. Everything it
-/// returns borrows it, except [owning guards](Self::frames_owned):
+/// Dereferences to [`Yard`]. Everything it returns borrows it, except [owning guards](Self::frames_owned). Dropping it
+/// unmaps the memory; for a shared yard, it unmaps this process's view.
+///
+/// In builds with debug assertions, dropping a private yard of up to 2²⁴ frames prints how many blocks were never
+/// freed. [`stats().allocated_blocks()`](frameyard::views::YardStats::allocated_blocks) lists them.
 ///
 /// ```compile_fail,E0505
 /// # fn f(yard: frameyard_host::HostYard) {
@@ -66,19 +67,19 @@ impl YardHandle for Arc<HostYard> {
 }
 
 impl HostYard {
-    /// Allocates a block of frames with bytes, which is freed on drop.
+    /// Allocates a block of frames and returns a guard with their bytes, which frees them when it is dropped.
     ///
-    /// Cost: as [`Yard::alloc`], and a look-up of the address among the ranges of memory.
+    /// Cost: that of [`Yard::alloc`], plus a search for the address among the ranges of memory.
     ///
     /// # Errors
     ///
-    /// [`AllocError`]; nothing is allocated then. [`AllocError::NoFrameBytes`] in a yard of phantom frames: use
+    /// [`AllocError`]; nothing is allocated then. A yard of phantom frames returns [`AllocError::NoFrameBytes`]: use
     /// [`Yard::frames`] there, whose guard has bytes as an `Option`.
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<MappedFrames<&Self>, AllocError> {
         MappedFrames::allocate(self, order, gfp)
     }
 
-    /// Allocates a block of frames with bytes whose guard shares the yard instead of borrowing it.
+    /// As [`frames`](Self::frames), with a guard that holds an [`Arc`] of the yard instead of borrowing it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -104,7 +105,7 @@ impl HostYard {
         MappedFrames::allocate(Arc::clone(self), order, gfp)
     }
 
-    /// Turns a guard of this yard into one that has bytes: for [requests](Yard::request) that say more than order and
+    /// Turns a guard of this yard into one with bytes, after a [request](Yard::request) that says more than order and
     /// flags.
     ///
     /// ```
@@ -145,7 +146,8 @@ impl HostYard {
         self.yard.control()
     }
 
-    /// As [`Yard::validate`]. Compiled in this crate, so a check is fast in a program without optimisation too.
+    /// As [`Yard::validate`], but compiled in this crate, so that it is fast even if your program is built without
+    /// optimisation.
     ///
     /// # Errors
     ///
@@ -154,8 +156,8 @@ impl HostYard {
         self.yard.validate()
     }
 
-    /// Initialises all deferred memory, as [`YardInit::finish`](frameyard::views::YardInit::finish) does. Compiled in this
-    /// crate, like [`validate`](Self::validate).
+    /// Initialises all deferred memory, as [`YardInit::finish`](frameyard::views::YardInit::finish) does. Like
+    /// [`validate`](Self::validate), it is compiled in this crate.
     ///
     /// # Errors
     ///
@@ -167,8 +169,8 @@ impl HostYard {
     /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard
     /// itself are not counted.
     ///
-    /// `task` returns the small number of the calling task. Tasks that use the view at the same time have different
-    /// numbers.
+    /// `task` returns a small number for the calling task. Two tasks that use the view at the same time must have
+    /// different numbers.
     ///
     /// # Errors
     ///

@@ -85,12 +85,12 @@ enum Touched {
     Faulted,
 }
 
-/// The translation of an address.
+/// What an address maps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Translation {
     /// The frame of the address.
     pub pfn: Pfn,
-    /// The size of the mapping.
+    /// The size that the entry maps.
     pub level: PageLevel,
     /// The flags of the entry.
     pub flags: EntryFlags,
@@ -105,7 +105,7 @@ impl EntryFlags {
         Entry::from_bits(self.0)
     }
 
-    /// Whether the page may be written.
+    /// Whether the page can be written.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.entry().is_writable()
@@ -324,7 +324,8 @@ fn check(addr: VirtAddr) -> Result<(), FaultError> {
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
-    /// Accesses an address as a processor would: faults the page in if necessary and notes the access in its entry.
+    /// Accesses an address as a processor would: faults the page in if it is missing, and sets the accessed bit of its
+    /// entry (for a write, the dirty bit as well).
     ///
     /// # Errors
     ///
@@ -332,8 +333,8 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     ///
     /// # Cost
     ///
-    /// If the page is present and the entry already notes the access: the map lock and a walk of two loads. Otherwise also
-    /// the lock of its table, and for a fault a zeroed frame and the lock of the CPU's batch.
+    /// If the page is present and the bits are already set: the map lock, and a walk of two loads. Otherwise the lock
+    /// of the table as well, and for a fault a zeroed frame and the lock of the CPU's batch.
     #[inline]
     pub fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         self.space().touch(addr, access)
@@ -341,29 +342,29 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
 
     /// Reads bytes.
     ///
-    /// Reads each page atomically with respect to writes and migration. Different pages are read one after the other.
-    /// Devices are read byte by byte, if the yard knows the device and the platform maps its bytes.
+    /// The read of each page is atomic with respect to writes and migration, but different pages are read one after the
+    /// other. A device is read byte by byte, if the yard knows the device and the platform maps its bytes.
     ///
     /// # Errors
     ///
-    /// [`FaultError`] names the first address that cannot be read. The bytes before it are read.
+    /// [`FaultError`] names the first address that cannot be read. The bytes before it have been read.
     pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
         self.space()
             .access(addr, bytes.len(), MemoryAccess::Read, |frame, offset, part| frame.read(offset, &mut bytes[part]))
     }
 
-    /// Writes bytes, like [`read`](Self::read).
+    /// Writes bytes, in the same way as [`read`](Self::read).
     ///
     /// # Errors
     ///
-    /// [`FaultError`] names the first address that cannot be written. The bytes before it are written.
+    /// [`FaultError`] names the first address that cannot be written. The bytes before it have been written.
     pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
         self.space()
             .access(addr, bytes.len(), MemoryAccess::Write, |mut frame, offset, part| frame.write(offset, &bytes[part]))
     }
 
-    /// The translation of an address; may be stale. `None` if nothing is mapped there or its page is in migration, and if the map
-    /// lock cannot be taken.
+    /// What an address maps; may be stale. `None` if nothing is mapped there, if the page is in migration, or if the
+    /// map lock cannot be taken.
     #[must_use]
     pub fn translate(&self, addr: VirtAddr) -> Option<Translation> {
         self.space().translate(addr)

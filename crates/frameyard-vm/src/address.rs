@@ -15,20 +15,20 @@ pub(crate) const ENTRY_FRAMES_END: Pfn = Pfn(1 << 40);
 pub struct VirtAddr(pub u64);
 
 impl VirtAddr {
-    /// The lowest mappable address: 64 KiB (the kernel's default `mmap_min_addr`), so that no small number is a valid
-    /// address.
+    /// The lowest address that can be mapped: 64 KiB, the kernel's default `mmap_min_addr`, so that no small number is
+    /// a valid address.
     pub const LOWEST: Self = Self(1 << 16);
-    /// The end of the mappable addresses: 2⁴⁷, the lower half of the reach of four levels of page tables.
+    /// The end of the addresses that can be mapped: 2⁴⁷, the lower half of what four levels of page tables reach.
     pub const END: Self = Self(1 << (11 + 4 * LEVEL_BITS));
 
-    /// The nearest multiple of `size`, a power of two, at or below.
+    /// The address rounded down to a multiple of `size`, which must be a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn align_down(self, size: ByteSize) -> Self {
         Self(self.0 & !(size.0 - 1))
     }
 
-    /// The nearest multiple of `size`, a power of two, at or above; `None` past the end of `u64`.
+    /// The address rounded up to a multiple of `size`, which must be a power of two; `None` past the end of `u64`.
     #[inline]
     #[must_use]
     pub const fn align_up(self, size: ByteSize) -> Option<Self> {
@@ -38,7 +38,7 @@ impl VirtAddr {
         }
     }
 
-    /// Whether it is a multiple of `size`, a power of two.
+    /// Whether the address is a multiple of `size`, which must be a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn is_aligned(self, size: ByteSize) -> bool {
@@ -116,14 +116,14 @@ impl VirtRange {
         self.start.0 <= other.start.0 && other.end.0 <= self.end.0
     }
 
-    /// The common part.
+    /// The addresses that both ranges contain.
     #[inline]
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
-    /// Whether both ends are multiples of `size`, a power of two.
+    /// Whether both ends are multiples of `size`, which must be a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn is_aligned(self, size: ByteSize) -> bool {
@@ -159,7 +159,7 @@ pub enum PageLevel {
 named!(PageLevel: Small => "4K", Huge => "2M", Gigantic => "1G");
 
 impl PageLevel {
-    /// How many bytes an entry of this level maps.
+    /// The number of bytes that an entry of this level maps.
     #[inline(always)]
     #[must_use]
     pub const fn size(self) -> ByteSize {

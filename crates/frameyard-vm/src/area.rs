@@ -24,7 +24,7 @@ mod model_tests;
 mod tree;
 mod validate;
 
-/// Advice on huge pages for a range of anonymous memory (the kernel's `madvise`).
+/// Advice on huge pages for a range of anonymous memory, as given with the kernel's `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum HugeAdvice {
@@ -39,7 +39,7 @@ pub enum HugeAdvice {
 
 named!(HugeAdvice: Default => "default", Huge => "huge", Never => "never");
 
-/// The allowed accesses to an area.
+/// The accesses that an area allows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Protection {
@@ -60,7 +60,7 @@ pub enum Sharing {
     /// The file: all its mappings and handles see the write (`MAP_SHARED`).
     #[default]
     Shared = 0,
-    /// A copy that belongs to the space (`MAP_PRIVATE`).
+    /// A copy of the page that belongs to the space alone (`MAP_PRIVATE`).
     Private = 1,
 }
 
@@ -76,7 +76,7 @@ pub enum MapKind {
     },
     /// Consecutive physical addresses outside the yard's memory.
     Device {
-        /// The physical address that the first address maps; a multiple of the page size.
+        /// The physical address of the range's first byte; a multiple of the page size.
         first: PhysAddr,
         /// The size that each page-table entry maps.
         page: PageLevel,
@@ -85,16 +85,16 @@ pub enum MapKind {
     File {
         /// The file.
         file: FileId,
-        /// The number of the page in the file that the first address maps.
+        /// The number, in the file, of the range's first page.
         first: u64,
         /// What a write changes.
         sharing: Sharing,
     },
     /// Huge pages that a pool has handed out ([`Yard::huge_pages`](frameyard::Yard::huge_pages)), at consecutive physical addresses.
     Pooled {
-        /// The physical address that the first address maps; a multiple of the page size.
+        /// The physical address of the range's first byte; a multiple of the page size.
         first: PhysAddr,
-        /// The size that each page-table entry maps: that of the pages, or smaller.
+        /// The size that each page-table entry maps: the size of the huge pages, or a smaller one.
         page: PageLevel,
     },
 }

@@ -104,10 +104,10 @@ const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 1 << 15 };
 /// Attempts to use a page that other CPUs remove and add meanwhile, before a call gives up.
 const RETRIES: u32 = 1 << 12;
 
-/// A handle to a file of the page cache, with its own readahead state. Usable by any number of threads.
+/// A handle of a file of the page cache, with its own readahead state. Any number of threads can use it at once.
 ///
-/// Dropping the last handle deletes the file and all its pages, without writing dirty pages back ([`sync`](Self::sync)
-/// does that).
+/// Dropping the last handle deletes the file and all its pages. Dirty pages are not written back: call
+/// [`sync`](Self::sync) for that.
 pub struct File<'y, P: Platform> {
     file: FileRef<'y, P>,
     stream: Stream,
@@ -144,7 +144,7 @@ impl<P: Platform> File<'_, P> {
         ByteSize(self.file.size())
     }
 
-    /// Whether it is shared memory, without a store.
+    /// Whether this is shared memory, which has no store.
     #[must_use]
     pub fn is_shared_memory(&self) -> bool {
         self.file.is_memory()
@@ -164,20 +164,20 @@ impl<P: Platform> File<'_, P> {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Creates a file of that size without pages in memory. `key` identifies it in the store. Two files with the same
-    /// key are independent.
+    /// Creates a file of that size with no page in memory. `key` identifies the file in the store. Two files with the
+    /// same key are independent of each other.
     ///
     /// # Errors
     ///
-    /// No memory for the object.
+    /// [`VmError::OutOfMemory`] if there is no frame for the object, and [`VmError::Lock`] or [`VmError::Damaged`].
     pub fn create_file(&self, key: u64, size: ByteSize) -> Result<File<'y, P>, VmError> {
         self.new_file(key, size, Backing::Store)
     }
 
     /// Creates shared memory of that size: a file without a store, for shared mappings ([`MapKind::File`]).
     ///
-    /// Pages start zeroed. A page that was written stays in memory until the memory is truncated or its last user is
-    /// gone: [`File::sync`] writes nothing. After the kernel's `shmem_zero_setup`, without swap.
+    /// Pages start zeroed. Once a page is written, it stays in memory until the file is truncated or its last user is
+    /// gone: [`File::sync`] writes nothing. Modelled on the kernel's `shmem_zero_setup`, without swap.
     ///
     /// # Errors
     ///

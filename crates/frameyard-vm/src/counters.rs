@@ -5,7 +5,7 @@
 #[repr(u8)]
 #[non_exhaustive]
 pub enum VmCounter {
-    /// Faults.
+    /// Page faults.
     Pgfault,
     /// Pages moved to an active list.
     Pgactivate,
@@ -17,9 +17,9 @@ pub enum VmCounter {
     PgscanKswapd,
     /// Pages scanned by direct reclaim.
     PgscanDirect,
-    /// Pages of spaces scanned by either: reclaim ages them and keeps them.
+    /// Pages of spaces scanned by either kind of reclaim, which ages and keeps them.
     PgscanAnon,
-    /// Pages of files scanned by either.
+    /// Pages of files scanned by either kind of reclaim.
     PgscanFile,
     /// Pages dropped by background reclaim.
     PgstealKswapd,
@@ -35,9 +35,9 @@ pub enum VmCounter {
     ReclaimAnonymous,
     /// Pages that reclaim kept because they were in use or pinned.
     ReclaimBusy,
-    /// Migrated pages.
+    /// Pages that were migrated.
     PgmigrateSuccess,
-    /// Failed migrations of a page.
+    /// Pages whose migration failed.
     PgmigrateFail,
     /// Huge pages mapped by a fault.
     ThpFaultAlloc,
@@ -99,7 +99,7 @@ impl VmCounter {
         Self::MigrationWait,
     ];
 
-    /// The name in /proc/vmstat, or in its style if the kernel has no such counter.
+    /// The name in /proc/vmstat, or a name in the same style if the kernel has no such counter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -8,15 +8,17 @@ use frameyard::platform::LockError;
 use frameyard::units::named;
 use frameyard::{AllocError, FreeError, Pfn, PfnRange};
 
-/// The part of the state in frames that makes no sense: another process, or a defect, has overwritten it.
+/// The kind of state that was found damaged: its contents make no sense, because another process or a bug has
+/// overwritten them.
 ///
-/// A call that finds damage notes it in the root. From then on [`Vm::attach`](crate::Vm::attach),
-/// [`Vm::validate`](crate::Vm::validate), and calls that create or map something report it. Frames of the damaged part are lost.
+/// A call that finds damage records it in the root. From then on, [`Vm::attach`](crate::Vm::attach),
+/// [`Vm::validate`](crate::Vm::validate), and calls that create or map something return it. The frames of the damaged
+/// part are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The name of a small object, or a list of their frames.
+    /// The name of a small object, or a list of frames with such objects.
     Object = 1,
     /// A tree of areas.
     Area = 2,
@@ -39,21 +41,21 @@ pub enum Damage {
 named!(Damage: Object => "small objects", Area => "areas", PageTable => "page table", Entry => "page-table entry",
     File => "file tree", Lru => "LRU list", Batch => "LRU batch", Frame => "frame", Region => "memory region");
 
-/// Error of an operation. Nothing has changed, except as stated.
+/// Error of an operation. Nothing has changed, unless the variant or the method says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VmError {
     /// Out of memory.
     OutOfMemory(AllocError),
-    /// A frame has no bytes: the yard is phantom.
+    /// The frame has no bytes, because the yard is phantom.
     NoFrameBytes(Pfn),
     /// A frame was freed or counted wrongly.
     Free(FreeError),
-    /// More references were released than held.
+    /// More references were to be released than are held.
     Underflow(ReferenceUnderflow),
     /// A device cannot be mapped.
     Device(DeviceError),
-    /// The frame belongs to no page that a pool of huge pages has handed out.
+    /// The frame is not part of a huge page that a pool has handed out.
     NotPooled(Pfn),
     /// A page's reference count would overflow.
     Overflow(ReferenceOverflow),
@@ -61,20 +63,20 @@ pub enum VmError {
     AlreadyThere(Pfn),
     /// The yard has no root, or one of another version.
     NotThere,
-    /// Frame numbers of the yard do not fit in a page-table entry: the frames of its map.
+    /// The yard has frame numbers, in the range of its memory map, that do not fit in a page-table entry.
     BeyondEntries(PfnRange),
-    /// The configuration is invalid. The text names the value and the accepted ones.
+    /// The configuration is invalid. The text says what is valid.
     BadConfig(&'static str),
-    /// Spaces, files or pinned pages remain. The text says what to release.
+    /// There are still spaces, files or pinned pages. The text says what to release.
     InUse(&'static str),
-    /// Injected failure.
+    /// A failure made by a [`FaultInjector`](crate::FaultInjector).
     Injected,
     /// The wait for another CPU's work timed out.
     Stalled,
-    /// Another process holds a lock and does not release it, or has damaged the yard. What the call was changing may be half
-    /// changed, and frames that it worked on may be lost.
+    /// Another process holds a lock and does not release it, or has damaged the yard. The change that the call was
+    /// making may be half done, and frames that it worked on may be lost.
     Lock(LockError),
-    /// The state in frames is damaged. As with `Lock`.
+    /// The state in frames is damaged. The consequences are those of `Lock`.
     Damaged(Damage),
 }
 
@@ -140,38 +142,38 @@ impl From<ReferenceUnderflow> for VmError {
     }
 }
 
-/// An equation that does not hold in a quiet yard.
+/// An equation that does not hold although the yard is quiet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VmValidateError {
-    /// A kept count differs from the recount.
+    /// A stored count differs from the recount.
     Count {
-        /// The counted thing.
+        /// What was counted.
         what: &'static str,
-        /// The kept count.
+        /// The stored count.
         kept: u64,
         /// The recount.
         found: u64,
     },
-    /// A frame differs from the reference that leads to it.
+    /// A frame is not what the reference to it says.
     Frame {
         /// The frame.
         pfn: Pfn,
-        /// The difference.
+        /// What differs.
         what: &'static str,
     },
-    /// The mapping of addresses differs from the space's words.
+    /// What these addresses map differs from what the space's words say.
     Addresses {
         /// The first address.
         start: u64,
         /// One past the last address.
         end: u64,
-        /// The difference.
+        /// What differs.
         what: &'static str,
     },
     /// Another process holds a lock and does not release it, or has damaged the yard.
     Lock(LockError),
-    /// A call has found damage, now or earlier.
+    /// A call has found damage, just now or earlier.
     Damaged(Damage),
     /// Any other error.
     Vm(VmError),

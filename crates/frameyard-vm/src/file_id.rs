@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::object_id::ObjectId;
 
-/// The name of a file, equal in every process. Reused only after 2²⁴ further files.
+/// The name of a file, the same in all processes. A name is reused only after 2²⁴ more files have been created.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileId(u64);
 
@@ -20,13 +20,13 @@ impl FileId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT_BITS) - 1))
     }
 
-    /// The name as a number, for another process.
+    /// The name as a number, to send to another process.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The name from [`to_bits`](Self::to_bits).
+    /// The name that [`to_bits`](Self::to_bits) returned as this number.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

@@ -1,4 +1,4 @@
-//! Fault injection: each step that can fail asks the injector first.
+//! Fault injection for tests: each step that can fail asks the injector first.
 
 use core::fmt;
 
@@ -24,15 +24,15 @@ pub enum Step {
     MakeFile,
     /// Making a node of the tree of a file's pages.
     MakeCacheNode,
-    /// Adding a page to its CPU's batch. On failure the page goes to its list on its own.
+    /// Adding a page to its CPU's batch. If this fails, the page goes to its list directly.
     AddToBatch,
-    /// Splitting a huge page into single pages. On failure it stays one block that small entries map.
+    /// Splitting a huge page into single pages. If this fails, the page stays one block, which small entries map.
     SplitHuge,
-    /// Getting a page's own lock in time.
+    /// Getting the lock of a page in time.
     LockPage,
     /// Getting the lock of a file's size in time.
     LockSize,
-    /// Removing a clean page from its file. On failure the page counts as busy.
+    /// Removing a clean page from its file. If this fails, the page counts as busy.
     DropPage,
     /// Waiting for a migration to end.
     AwaitMove,
@@ -52,9 +52,9 @@ pub enum Step {
     Copy,
     /// Publishing the page's new frame.
     Unfreeze,
-    /// Returning an unmoved page to a batch. On failure the page goes to its list on its own.
+    /// Returning a page to a batch after it was not moved. If this fails, the page goes to its list directly.
     PutBack,
-    /// Reading a page table without a lock. On failure the caller takes the map lock, or the pin fails.
+    /// Reading a page table without a lock. If this fails, the caller takes the map lock, or the pin fails.
     WalkUnlocked,
 }
 

@@ -70,11 +70,11 @@ pub(crate) use shard::{BackgroundWord, End, LockedShard, ShardKey};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum LruList {
-    /// Pages of spaces not used recently.
+    /// Pages of spaces that have not been used recently.
     InactiveAnon = 0,
     /// Pages of spaces in use.
     ActiveAnon = 1,
-    /// Pages of files not used recently.
+    /// Pages of files that have not been used recently.
     InactiveFile = 2,
     /// Pages of files in use.
     ActiveFile = 3,
@@ -104,7 +104,7 @@ impl LruList {
     }
 }
 
-/// The contents of a node's LRU lists, and counters of their locks.
+/// What is on a node's LRU lists, and how their locks are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LruStatistics {
     /// Pages on each list, indexed by [`LruList`], over all shards.
@@ -263,13 +263,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.drain_batches(self.cpu());
     }
 
-    /// Drains the batches of all CPUs (the kernel's `lru_add_drain_all`). A page that another CPU adds at this moment
-    /// may not be on its list yet.
+    /// Drains the batches of all CPUs (the kernel's `lru_add_drain_all`). A page that another CPU adds during the call
+    /// may not be on its list afterwards.
     pub fn lru_drain_all(&self) {
         (0..self.yard().cpus()).for_each(|cpu| self.drain_batches(CpuId(cpu)));
     }
 
-    /// The contents of a node's lists; may be stale. Empty for an unknown node. Takes no lock.
+    /// What is on a node's lists; may be stale. All zero for a node that does not exist. Takes no lock.
     #[must_use]
     pub fn lru_statistics(&self, node: NodeId) -> LruStatistics {
         let mut sum = LruStatistics::default();

@@ -15,7 +15,7 @@ use crate::zap::Zapped;
 /// A request to map memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MapRequest {
-    /// The first address; `None` to let the space choose, from the highest addresses down.
+    /// The first address; `None` if the space is to choose one, from the highest addresses down.
     pub at: Option<VirtAddr>,
     /// The size in bytes: a multiple of the page size of the kind.
     pub bytes: ByteSize,
@@ -38,15 +38,16 @@ impl MapRequest {
         Self::of(bytes, MapKind::Device { first, page })
     }
 
-    /// Pages of a file from page `first` on, at an address that the space chooses. The range may extend beyond the end of
+    /// Pages of a file from page `first` on, at an address that the space chooses. The range may extend past the end of
     /// the file: accesses there fail with [`FaultError::BehindFile`](crate::FaultError::BehindFile).
     #[must_use]
     pub const fn file(file: FileId, first: u64, bytes: ByteSize, sharing: Sharing) -> Self {
         Self::of(bytes, MapKind::File { file, first, sharing })
     }
 
-    /// Huge pages that a pool has handed out, at an address that the space chooses, with entries of size `page`: `bytes` from `first`
-    /// on. Each entry is a user of its page, which does not return to the pool before it is unmapped.
+    /// Huge pages that a pool has handed out, `bytes` from the physical address `first` on, at an address that the
+    /// space chooses, with entries of size `page`. Each entry is a user of its huge page, so the page does not return
+    /// to its pool before it is unmapped.
     #[must_use]
     pub const fn pooled(first: PhysAddr, bytes: ByteSize, page: PageLevel) -> Self {
         Self::of(bytes, MapKind::Pooled { first, page })
@@ -56,13 +57,13 @@ impl MapRequest {
         Self { at: None, bytes, kind, protection: Protection::ReadWrite }
     }
 
-    /// Maps at exactly `addr`.
+    /// Maps at `addr` and nowhere else.
     #[must_use]
     pub const fn at(self, addr: VirtAddr) -> Self {
         Self { at: Some(addr), ..self }
     }
 
-    /// Sets the advice on huge pages. No effect on devices, files and pages of pools.
+    /// Sets the advice on huge pages. It has no effect on devices, files and pages of pools.
     #[must_use]
     pub const fn advised(self, huge: HugeAdvice) -> Self {
         match self.kind {
@@ -129,11 +130,12 @@ fn within(start: VirtAddr, bytes: ByteSize) -> Result<VirtRange, MapError> {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Maps a range of addresses. Faults allocate anonymous memory and fill entries on first access, also for devices.
+    /// Maps a range of addresses. Pages are not allocated and page-table entries not written yet: faults do both on
+    /// first access, for devices too.
     ///
-    /// Adjacent anonymous ranges with equal advice and protection are merged into one area. A mapping of a file keeps the
-    /// file alive, without a handle. Without an address the space takes the highest gap that fits, aligned to 2 MiB if
-    /// huge pages are possible.
+    /// Adjacent anonymous ranges with equal advice and protection become one area. A mapped file lives on even without
+    /// a handle. If the request names no address, the space takes the highest gap that fits, aligned to 2 MiB if huge
+    /// pages are possible.
     ///
     /// # Errors
     ///
@@ -173,15 +175,15 @@ impl<P: Platform> AddressSpace<'_, P> {
         Ok(range)
     }
 
-    /// Unmaps a range of addresses. Areas must cover all of it. Frees its pages, and the page tables that become empty,
-    /// in batches.
+    /// Unmaps a range of addresses, all of which must be mapped. Frees its pages, and the page tables that become
+    /// empty, in batches.
     ///
-    /// Splits huge mappings of anonymous memory at the ends of the range. Mappings of devices cannot be split.
+    /// Huge mappings of anonymous memory are split at the ends of the range. Mappings of devices cannot be split.
     ///
     /// # Errors
     ///
-    /// [`MapError::NotMapped`] names the first hole, [`MapError::Misaligned`] an end inside a page. Nothing has changed
-    /// then, except with [`MapError::Moving`].
+    /// [`MapError::NotMapped`] with the first hole, [`MapError::Misaligned`] if an end is inside a page. Nothing has
+    /// changed then. [`MapError::Moving`] is different: pages of the range may be gone.
     ///
     /// # Cost
     ///

@@ -307,7 +307,7 @@ impl<P: Platform> Vm<'_, P> {
         frameyard::PageCount(ObjectKind::ALL.into_iter().map(frames).fold(0, u64::wrapping_add))
     }
 
-    /// Whether a frame never moves: small objects, page tables or the root.
+    /// Whether a frame never moves, because it contains small objects, page tables or the root.
     #[must_use]
     pub fn is_fixed(&self, pfn: Pfn) -> bool {
         self.try_page(pfn).is_some_and(|page| {

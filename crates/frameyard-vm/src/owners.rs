@@ -23,7 +23,8 @@ use crate::words::FrameBytes;
 mod tests;
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The owners that compaction and allocations of this yard can ask to move or release pages.
+    /// The owners that compaction and allocations of this yard can ask to move or release pages: pass this where a call
+    /// of the yard takes [`Owners`].
     #[must_use]
     pub fn owners(&self) -> Owners<'_> {
         Owners::NONE.with(PageKind::Anonymous.owner(), self).with(PageKind::Cache.owner(), self).with_reclaimer(self)

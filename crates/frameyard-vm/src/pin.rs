@@ -96,12 +96,12 @@ pub use sink::PageRun;
 pub(crate) use sink::PageSink;
 use sink::{FrameArray, RunArray};
 
-/// The result of taking runs.
+/// What [`take_runs`](crate::AddressSpace::take_runs) has taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TakenRuns {
-    /// Runs filled in.
+    /// The number of runs filled in.
     pub runs: usize,
-    /// Pages in those runs.
+    /// The number of pages in those runs.
     pub pages: PageCount,
 }
 
@@ -246,15 +246,16 @@ fn visible_to_all() {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Takes one page for each element of `frames`, from `start` on, and writes the frame numbers there. Returns the
-    /// number of pages taken, at least one.
+    /// Takes the pages from `start` on, one for each element of `frames`, and writes their frame numbers there. Returns
+    /// the number of pages taken, which is at least one.
     ///
-    /// Like the kernel, it takes fewer pages rather than failing. The next call returns the reason. Release the pages
-    /// with [`put_pages`](crate::Vm::put_pages) or [`unpin_pages`](crate::Vm::unpin_pages), according to the request.
+    /// Like the kernel, it takes fewer pages rather than failing; the next call then returns the reason. Release the
+    /// pages with [`put_pages`](crate::Vm::put_pages) or [`unpin_pages`](crate::Vm::unpin_pages), depending on the
+    /// request.
     ///
     /// # Errors
     ///
-    /// [`PinError`] is the reason for the first page.
+    /// [`PinError`] says why the first page was not taken.
     ///
     /// # Cost
     ///
@@ -267,14 +268,18 @@ impl<P: Platform> AddressSpace<'_, P> {
         self.take(VirtRange { start, end: VirtAddr(end) }, request, &mut FrameArray::new(frames))
     }
 
-    /// Takes the pages of a range and fills in runs of frames. Adjacent runs are merged, whatever their heads. Stops
-    /// when `runs` is full. Takes at least one page.
+    /// Takes the pages of a range, at least one, and fills in runs of frames. Adjacent runs are merged, whatever their
+    /// heads. It stops when `runs` is full.
     ///
-    /// Release them with [`put_runs`](crate::Vm::put_runs) or [`unpin_runs`](crate::Vm::unpin_runs).
+    /// Release the pages with [`put_runs`](crate::Vm::put_runs) or [`unpin_runs`](crate::Vm::unpin_runs).
     ///
     /// # Errors
     ///
-    /// As for [`take_pages`](Self::take_pages). Cost: as there, but 16 bytes written per run.
+    /// Those of [`take_pages`](Self::take_pages).
+    ///
+    /// # Cost
+    ///
+    /// As there, but with 16 bytes written per run.
     pub fn take_runs(
         &self,
         range: VirtRange,

@@ -70,10 +70,11 @@ impl<P: Platform> Vm<'_, P> {
         (0..nodes).map(move |n| NodeId((first.0 % nodes + n) % nodes))
     }
 
-    /// Drops clean file pages until `wanted` pages are free or all lists are scanned; returns the number freed.
+    /// Drops clean file pages until `wanted` pages are free or all lists have been scanned, and returns how many it
+    /// freed.
     ///
-    /// After the kernel's `try_to_free_pages`. Scans each list about twice at most. Waits only for list locks, briefly;
-    /// skips locked files.
+    /// It scans each list at most about twice. It waits only for locks of lists, which are held briefly, and skips
+    /// locked files. Modelled on the kernel's `try_to_free_pages`.
     pub fn reclaim_pages(&self, node: NodeId, highest_zone: ZoneKind, wanted: PageCount) -> PageCount {
         self.count(VmCounter::Allocstall, 1);
         self.lru_drain();

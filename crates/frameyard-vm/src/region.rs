@@ -163,8 +163,8 @@ impl<P: Platform> Iterator for Runs<'_, P> {
 
 /// A pinned range of addresses, as physically contiguous runs of frames for a device.
 ///
-/// The pages stay even after an unmap or the end of the space. Dropping the region unpins them;
-/// [`deregister`](Self::deregister) also returns errors.
+/// The pages stay, even after an unmap or the end of the space. Dropping the region unpins them;
+/// [`deregister`](Self::deregister) does too, and returns errors.
 pub struct MemoryRegion<'y, P: Platform> {
     list: RunList<'y, P>,
     range: VirtRange,
@@ -172,16 +172,17 @@ pub struct MemoryRegion<'y, P: Platform> {
 }
 
 impl<'y, P: Platform> MemoryRegion<'y, P> {
-    /// Pins a range of whole pages for long and lists its runs.
+    /// Takes long-term pins on a range of whole pages, and lists its runs.
     ///
     /// # Errors
     ///
-    /// [`PinError`] is the reason why a page was not pinned, or an allocation failure of the list. No page is pinned
+    /// [`PinError`] says why a page could not be pinned, or that there was no memory for the list. No page is pinned
     /// then.
     ///
     /// # Cost
     ///
-    /// That of [`take_runs`](AddressSpace::take_runs), plus one frame per 255 runs, allocated before the walk takes locks.
+    /// That of [`take_runs`](AddressSpace::take_runs), plus one frame per 255 runs, which is allocated before the walk
+    /// takes locks.
     pub fn register(space: &AddressSpace<'y, P>, range: VirtRange, access: MemoryAccess) -> Result<Self, PinError> {
         let written = if access == MemoryAccess::Write { PinFlags::WRITE } else { PinFlags::NONE };
         let request = PinRequest::PIN.with(PinFlags::LONGTERM | written);
@@ -217,11 +218,11 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
         self.list.runs()
     }
 
-    /// Unpins the pages. Pages of a region registered for writing are marked dirty.
+    /// Unpins the pages. If the region was registered for writing, they are marked dirty.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`] if another caller has released pins of these pages. The region is gone in any case.
+    /// [`ReleaseError`] if another caller has released pins of these pages. The region is gone in either case.
     pub fn deregister(self) -> Result<(), ReleaseError> {
         let region = core::mem::ManuallyDrop::new(self);
         region.unpin()

@@ -13,20 +13,20 @@ use crate::error::{Damage, VmError};
 use crate::page::MAX_SHARDS;
 use crate::words::Words;
 
-/// The locking of the LRU lists.
+/// How the LRU lists are locked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum LruPolicy {
     /// One lock and one set of lists per node, as in the kernel.
     #[default]
     Vanilla = 0,
-    /// One lock and one set of lists per group of CPUs and node. Reclaim and ageing work across groups.
+    /// For each node, one lock and one set of lists per group of CPUs. Reclaim and ageing cover all groups.
     Sharded = 1,
 }
 
 named!(LruPolicy: Vanilla => "vanilla", Sharded => "sharded");
 
-/// The areas that get huge pages (the kernel's `transparent_hugepage/enabled`).
+/// Which areas get huge pages (the kernel's `transparent_hugepage/enabled`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum ThpMode {
@@ -41,18 +41,19 @@ pub enum ThpMode {
 
 named!(ThpMode: Always => "always", Madvise => "madvise", Never => "never");
 
-/// The configuration of address spaces, files and LRU lists.
+/// The settings of address spaces, files and LRU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmConfig {
-    /// The locking of the LRU lists.
+    /// How the LRU lists are locked.
     pub lru: LruPolicy,
-    /// Pages that a CPU collects before it takes the lock of an LRU list: 1 to [`MAX_BATCH`](Self::MAX_BATCH). The
+    /// How many pages a CPU collects before it takes the lock of an LRU list: 1 to [`MAX_BATCH`](Self::MAX_BATCH). The
     /// kernel uses 15.
     pub lru_batch: u8,
-    /// Shards per node with [`LruPolicy::Sharded`]: 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), at most the number of CPUs
-    /// of the largest node. More shards mean less contention and more lists for reclaim to scan.
+    /// Shards per node with [`LruPolicy::Sharded`]: 1 to [`MAX_SHARDS`](Self::MAX_SHARDS). A number above the number of
+    /// CPUs of the largest node is lowered to that. More shards mean less contention, and more lists for reclaim to
+    /// scan.
     pub shards: u16,
-    /// The areas that get huge pages. Can be changed at any time.
+    /// Which areas get huge pages. This can be changed at any time.
     pub thp: ThpMode,
 }
 

@@ -1,4 +1,4 @@
-//! Backing stores of files: [`BackingStore`], and [`PatternStore`] with computable contents.
+//! Backing stores of files: [`BackingStore`], and [`PatternStore`], whose contents can be computed.
 
 use core::fmt;
 
@@ -33,28 +33,30 @@ impl fmt::Display for StoreError {
 
 impl core::error::Error for StoreError {}
 
-/// The source and target of file pages: one store per view for all files, which differ by key.
+/// Where file pages are filled from and written back to. A view has one store for all files, which are told apart by
+/// their keys.
 ///
-/// A store has contents for each page of each key, including those never written (usually zeros). Calls hold only the
-/// lock of the page. A slow store is allowed, but waits for the same page have a bound.
+/// A store has contents for each page of each key, also for pages that were never written (usually zeroes). It is
+/// called with no lock held except that of the page. It may be slow, but others wait for the same page only for a
+/// bounded time.
 pub trait BackingStore: Sync {
-    /// Fills `bytes` with the contents of a page of the file `key` from byte `offset`. The previous contents of `bytes`
-    /// are undefined.
+    /// Fills `bytes` with the contents of page `page` of the file `key`, from byte `offset` of the page on. The
+    /// previous contents of `bytes` are undefined.
     ///
     /// # Errors
     ///
     /// [`StoreError`]. The contents of `bytes` are undefined then.
     fn fill(&self, key: u64, page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Stores the bytes of a page of the file `key`: the whole page, or its part inside the file.
+    /// Stores the bytes of a page of the file `key`: the whole page, or the part that lies in the file.
     ///
     /// # Errors
     ///
     /// [`StoreError`]. The page stays dirty.
     fn write_back(&self, key: u64, page: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Truncates the file `key` to `size` bytes. Later calls of [`fill`](Self::fill) define the contents beyond, in
-    /// case the file grows again.
+    /// Truncates the file `key` to `size` bytes. If the file grows again, later calls of [`fill`](Self::fill) define
+    /// what is beyond.
     ///
     /// # Errors
     ///
@@ -71,12 +73,12 @@ impl fmt::Debug for dyn BackingStore + '_ {
     }
 }
 
-/// A read-only store whose page contents follow from key and page number, so that any process can verify them.
+/// A read-only store whose contents follow from key and page number, so that any process can verify them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PatternStore;
 
 impl PatternStore {
-    /// A word of a page, by its index.
+    /// The word with index `word` of a page.
     #[must_use]
     #[inline]
     pub const fn expected_word(key: u64, page: u64, word: u64) -> u64 {
@@ -84,7 +86,7 @@ impl PatternStore {
         Self::first_word(key, page).wrapping_add(word.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A byte of a page, by its offset.
+    /// The byte at `offset` of a page.
     #[must_use]
     #[inline]
     pub const fn expected(key: u64, page: u64, offset: u64) -> u8 {

@@ -1,4 +1,4 @@
-//! [`Vm`]: the view of all owners of frames in a yard.
+//! [`Vm`]: the view of everything that owns frames of a yard.
 
 use core::fmt;
 
@@ -16,7 +16,8 @@ use crate::page::{PageKind, owner_word};
 use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
 use crate::store::{BackingStore, PatternStore};
 
-/// A view of the address spaces, files and LRU lists of a yard. Copyable: each thread and each process can have one.
+/// A view of the address spaces, files and LRU lists of a yard. It can be copied: each thread and each process can have
+/// one.
 pub struct Vm<'y, P: Platform> {
     yard: &'y Yard<P>,
     root: Root<'y>,
@@ -36,14 +37,14 @@ impl<P: Platform> Clone for Vm<'_, P> {
 impl<P: Platform> Copy for Vm<'_, P> {}
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Creates the root in a yard that has none.
+    /// Creates the root in a yard that has none, and returns a view of it.
     ///
-    /// Allocates a block of unmovable frames and makes it the yard's anchor.
+    /// The root is a block of unmovable frames, which becomes the yard's anchor.
     ///
     /// # Errors
     ///
-    /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::BeyondEntries`], [`VmError::NoFrameBytes`] in a phantom
-    /// yard, [`VmError::Lock`] in a damaged one, or no memory.
+    /// [`VmError::AlreadyThere`] if the yard has a root, [`VmError::BadConfig`], [`VmError::BeyondEntries`],
+    /// [`VmError::NoFrameBytes`] in a phantom yard, [`VmError::Lock`] in a damaged one, and [`VmError::OutOfMemory`].
     pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
         if let Some(pfn) = yard.counted().anchor() {
             return Err(VmError::AlreadyThere(pfn));
@@ -72,12 +73,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Attaches to the root that [`create`](Self::create) made, in this process or another.
+    /// Attaches to the root that [`create`](Self::create) has made, in this process or another.
     ///
     /// # Errors
     ///
-    /// [`VmError::NotThere`] if there is no anchor, or no root of this version there. [`VmError::Lock`] or [`VmError::Damaged`]
-    /// if the state is known to be damaged.
+    /// [`VmError::NotThere`] if the yard has no root, or one of another version. [`VmError::Lock`] or
+    /// [`VmError::Damaged`] if the state is known to be damaged.
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
         let pfn = yard.counted().anchor().ok_or(VmError::NotThere)?;
         // SAFETY: only reads.
@@ -91,13 +92,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(vm)
     }
 
-    /// The same view, with steps failing as `injector` decides.
+    /// The same view, in which those steps fail that `injector` chooses.
     #[must_use]
     pub fn with_injector(self, injector: &'y dyn FaultInjector) -> Self {
         Self { injector: Some(injector), ..self }
     }
 
-    /// The same view, with `store` as the source and target of file contents. The default is [`PatternStore`].
+    /// The same view, with `store` as the store that files are filled from and written back to. The default is
+    /// [`PatternStore`].
     ///
     /// All users of a file need stores with the same contents.
     #[must_use]
@@ -110,7 +112,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.store
     }
 
-    /// Frees the root and all state that belongs to no space or file.
+    /// Frees the root, and everything else that belongs to no space or file.
     ///
     /// ```compile_fail,E0133
     /// # fn f<P: frameyard::Platform>(vm: frameyard_vm::Vm<'_, P>) {
@@ -122,12 +124,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::InUse`] if address spaces, files or pinned pages remain. Nothing has changed then.
+    /// [`VmError::InUse`] if there are still address spaces, files or pinned pages. Nothing has changed then.
     ///
     /// # Safety
     ///
-    /// No other view of the root is used during the call, nor after it succeeded: no copy of this one, and none that was attached, in
-    /// this process or another. The frames of the root then belong to the yard, and soon to another owner.
+    /// During the call, and after it if it succeeds, no other view of the root is used, in this process or another:
+    /// neither a copy of this one nor one that was attached. The frames of the root then belong to the yard, and soon
+    /// to another owner.
     pub unsafe fn destroy(self) -> Result<(), VmError> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
             return Err(VmError::InUse("address spaces or files remain: drop them first"));
@@ -189,12 +192,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Changes the locking of the LRU lists. Pages stay on their lists until they are moved.
+    /// Changes the locking of the LRU lists. Each page stays on its list until something moves it.
     pub fn set_lru_policy(&self, policy: LruPolicy) {
         self.root.set_header(HeaderWord::Lru, policy as u64);
     }
 
-    /// The areas that get huge pages.
+    /// Which areas get huge pages.
     #[must_use]
     pub fn thp_mode(&self) -> ThpMode {
         match self.root.header(HeaderWord::Thp) {
@@ -204,7 +207,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Changes the areas that get huge pages from now on.
+    /// Changes which areas get huge pages from now on.
     pub fn set_thp_mode(&self, mode: ThpMode) {
         self.root.set_header(HeaderWord::Thp, mode as u64);
     }
@@ -221,19 +224,19 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.root.counters(self.cpu()).at(counter as usize).fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The count of an event over all CPUs; may be stale.
+    /// The number of events so far, over all CPUs; may be stale.
     #[must_use]
     pub fn counted(&self, counter: VmCounter) -> u64 {
         let of = |cpu| self.root.counters(CpuId(cpu)).at(counter as usize).load(Ordering::Relaxed);
         (0..self.yard.cpus()).map(of).fold(0, u64::wrapping_add)
     }
 
-    /// Recounts all state. Requires a quiet yard, like [`Yard::validate`], which it does not call.
+    /// Recounts all state and compares. Like [`Yard::validate`], which it does not call, it requires a quiet yard.
     ///
     /// # Errors
     ///
-    /// [`VmValidateError`] names the first equation that does not hold, the damage that a call has found, or the process that
-    /// does not release a lock.
+    /// [`VmValidateError`] names the first equation that does not hold, or the damage that a call has found, or the
+    /// process that does not release a lock.
     pub fn validate(&self) -> Result<(), VmValidateError> {
         self.check_damage()?;
         let recount = || {

@@ -4,10 +4,11 @@ use frameyard::stats::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 
 use super::MetricsRow;
 
-/// A value counted per zone, in most cases also per CPU.
+/// A value that is counted per zone, and for most metrics per CPU as well.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name and description. The Prometheus name is `frameyard_` and the family, with `_total` for a counter.
+    /// The name and the description. The Prometheus name is `frameyard_` and the family, followed by `_total` for a
+    /// counter.
     pub info: &'static CounterInfo,
     place: Place,
 }
@@ -88,14 +89,14 @@ impl Metric {
     /// The number of metrics.
     pub const COUNT: usize = OWN_COUNT + MechanismCounts::COUNT;
 
-    /// All metrics, in output order: those of a family are adjacent.
+    /// All metrics, in output order. The metrics of a family are adjacent.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = OWN.iter().map(|(info, value)| Self { info, place: Place::Row(*value) });
         let counted = MechanismCounts::INFOS.iter().enumerate();
         own.chain(counted.map(|(at, info)| Self { info, place: Place::Mechanism(at) }))
     }
 
-    /// Its value in a row; `None` if the row has none.
+    /// The metric's value in a row; `None` if the row has none.
     #[must_use]
     pub fn value(&self, row: &MetricsRow) -> Option<u64> {
         match self.place {

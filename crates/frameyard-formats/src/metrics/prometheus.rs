@@ -6,13 +6,13 @@ use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{CounterInfo, CounterKind, CounterScope};
 
-/// Which series are written.
+/// Which series to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Series {
-    /// Every series: a scraper sees counters from 0 on.
+    /// Every series, so that a scraper sees counters from 0 on.
     #[default]
     All,
-    /// Series with a value other than 0, and only families that have one. Most series of a large machine are 0.
+    /// Only series whose value is not 0, and only families that have one. On a large machine, most series are 0.
     NonZero,
 }
 
@@ -21,11 +21,11 @@ pub enum Series {
 /// | label | value |
 /// |---|---|
 /// | `node`, `zone` | the zone |
-/// | `cpu` | the CPU, or `direct` for transfers that bypassed the per-CPU lists; absent if counted per zone |
+/// | `cpu` | the CPU, or `direct` for transfers that bypassed the per-CPU lists; absent for values counted per zone |
 /// | `policy` | the current policy; counters continue when it changes |
-/// | `type` | the migration type, for metrics with one |
+/// | `type` | the migration type, for metrics that have one |
 ///
-/// Times are in seconds. Empty histograms are left out: locks are timed only on request.
+/// Times are in seconds. Empty histograms are left out, since locks are timed only on request.
 ///
 /// # Errors
 ///

@@ -6,10 +6,12 @@ use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
 use frameyard::locks::HistogramCounts;
 use frameyard::stats::ZoneLockTelemetry;
 
-/// Writes all metrics, one name and value per line: first the sums of the whole yard, then each zone and CPU with a value
-/// other than zero, indented under a heading as in `/proc/zoneinfo`. Values counted per zone are in the block `direct`.
+/// Writes all metrics, one name and value per line: first the sums over the whole yard, then each zone and CPU that has
+/// a value other than zero, indented under a heading as in `/proc/zoneinfo`. Values counted per zone are in the block
+/// `direct`.
 ///
-/// A histogram prints its sum, its count, and the number of values up to each bound. Empty histograms are left out.
+/// Of a histogram, it prints the sum, the count, and the number of values up to each bound. Empty histograms are left
+/// out.
 ///
 /// # Errors
 ///

@@ -13,7 +13,7 @@ use crate::memory::MemoryError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceMemoryError {
-    /// The size is zero, or no multiple of the alignment.
+    /// The size is zero or not a multiple of the alignment.
     Size {
         /// The requested size.
         size: ByteSize,
@@ -24,22 +24,22 @@ pub enum DeviceMemoryError {
         /// The smallest valid size above it, if there is one.
         above: Option<ByteSize>,
     },
-    /// The path names no DAX device.
+    /// The path is not that of a DAX device.
     NotDax(PathBuf),
-    /// The system does not state the size or the alignment of a DAX device.
+    /// The system does not report the size or the alignment of a DAX device.
     DaxUnknown {
         /// The device.
         path: PathBuf,
-        /// The error of reading it.
+        /// The error of the attempt to read it.
         source: io::Error,
     },
-    /// The requested alignment is no multiple of the DAX device's alignment.
+    /// The requested alignment is not a multiple of the DAX device's own.
     DaxAlignment {
         /// The device.
         path: PathBuf,
         /// Its own alignment.
         own: ByteSize,
-        /// The requested alignment. `None` if the request was for the device's own.
+        /// The requested alignment; `None` if the device's own was requested.
         asked: Option<DeviceAlignment>,
     },
     /// A DAX device is smaller than the requested size.
@@ -106,18 +106,18 @@ impl From<MemoryError> for DeviceMemoryError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AddDeviceError {
-    /// The device has more or fewer frames than the range.
+    /// The device does not have as many frames as the range.
     OtherSize {
         /// The range.
         range: PfnRange,
-        /// The number of frames of the device.
+        /// The number of frames that the device has.
         frames: PageCount,
     },
-    /// Frames of the range already have bytes, from memory or another device.
+    /// Some frames of the range already have bytes, from memory or from another device.
     Taken {
         /// The range.
         range: PfnRange,
-        /// The range of memory or of the device that has them.
+        /// The range of the memory or the device that they belong to.
         by: PfnRange,
     },
     /// No device was added for exactly this range.

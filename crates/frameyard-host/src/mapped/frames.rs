@@ -14,19 +14,20 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A reference to a yard that a guard can hold: a borrow or an [`Arc`](std::sync::Arc).
+/// A handle of a yard that a guard can hold: a borrow or an [`Arc`](std::sync::Arc).
 ///
-/// Every call of `yard` returns the same yard.
+/// `yard` returns the same yard every time.
 pub trait YardHandle: sealed::Sealed {
     #[doc(hidden)]
     fn yard(&self) -> &Yard<HostPlatform>;
 }
 
-/// Contiguous frames with bytes, freed on drop.
+/// Contiguous frames and their bytes, freed on drop.
 ///
-/// The guard borrows its yard (`MappedFrames<&HostYard>`, from [`HostYard::frames`](crate::HostYard::frames)) or shares
-/// it (`MappedFrames<Arc<HostYard>>`, from [`HostYard::frames_owned`](crate::HostYard::frames_owned)). The second kind
-/// can be sent to any thread and stored in any struct.
+/// The guard either borrows its yard (`MappedFrames<&HostYard>`, from [`HostYard::frames`](crate::HostYard::frames)) or
+/// holds an `Arc` of it (`MappedFrames<Arc<HostYard>>`, from
+/// [`HostYard::frames_owned`](crate::HostYard::frames_owned)). The second kind can be sent to any thread and stored in
+/// any struct.
 ///
 /// [`into_range`](Self::into_range) turns a guard into frame numbers, which another process of a shared yard can turn
 /// into a guard again.
@@ -49,8 +50,8 @@ impl<Y: YardHandle> MappedFrames<Y> {
         Ok(Self { yard, range, first })
     }
 
-    /// Makes a guard of frames that [`into_range`](Self::into_range) gave up, in this process or in another process of
-    /// the same yard.
+    /// Makes a guard from frames that [`into_range`](Self::into_range) has released, in this process or in another
+    /// process of the same yard.
     ///
     /// # Errors
     ///
@@ -62,17 +63,17 @@ impl<Y: YardHandle> MappedFrames<Y> {
     ///
     /// # Safety
     ///
-    /// `into_range` returned the range for a guard of this yard. Since then no code has freed the frames or made another
-    /// guard of them.
+    /// `into_range` returned the range for a guard of this yard. Since then, nobody has freed the frames or made
+    /// another guard from them.
     pub unsafe fn from_range(yard: Y, range: PfnRange) -> Result<Self, AllocError> {
         // SAFETY: as the caller promises.
         let (range, first) = mapped(unsafe { Frames::from_range(yard.yard(), range) })?;
         Ok(Self { yard, range, first })
     }
 
-    /// Gives the frames up without freeing them, to pass their numbers to another process or to store them in memory
-    /// that processes share. [`from_range`](Self::from_range) makes a guard of them again; [`Yard::free_range`] frees
-    /// them.
+    /// Releases the frames from the guard without freeing them, so that you can pass their numbers to another process
+    /// or store them in shared memory. [`from_range`](Self::from_range) makes a guard from them again;
+    /// [`Yard::free_range`] frees them.
     #[must_use = "the frames stay allocated"]
     pub fn into_range(mut self) -> PfnRange {
         let range = self.range;
@@ -129,7 +130,7 @@ impl<Y: YardHandle> MappedFrames<Y> {
         self.first
     }
 
-    /// The bytes. They hold what the last owner left, unless the frames were allocated with [`Gfp::ZERO`].
+    /// The bytes. They contain whatever the last user left there, unless the frames were allocated with [`Gfp::ZERO`].
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `mapped` has checked that the platform maps the frames, which it does as long as the yard lives. The

@@ -13,7 +13,7 @@ use crate::topology::TopologyError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The request has no frames, or is for a region without bytes.
+    /// The request has no frames, or it is for a region of 0 bytes.
     Nothing,
     /// A range of frames ends at or before its start.
     EmptyRange(PfnRange),
@@ -24,7 +24,7 @@ pub enum MemoryError {
         /// The range that starts inside it.
         second: PfnRange,
     },
-    /// The bytes of these frames have no 64-bit address.
+    /// These frames lie beyond the last 64-bit address.
     AddressOverflow(PfnRange),
     /// The frames need more memory than this process may use.
     LargerThanHost {
@@ -33,7 +33,7 @@ pub enum MemoryError {
         /// The memory that this process may use.
         usable: ByteSize,
     },
-    /// The frames bound to one node of the host need more memory than the node has.
+    /// The frames bound to one node of the host need more memory than that node has.
     LargerThanHostNode {
         /// The node of the host.
         host_node: NodeId,
@@ -44,14 +44,15 @@ pub enum MemoryError {
     },
     /// Pre-faulting would need more memory than is available now.
     NotAvailable {
-        /// The size of the part that is not in memory yet.
+        /// The memory that the frames still need.
         needed: ByteSize,
         /// The memory that can be used now without swapping.
         available: ByteSize,
     },
-    /// The process has too few addresses left: for frames, from the first to the last, holes included; or for page structures.
+    /// The process has no free range of addresses that is long enough. Frames need one from the first to the last,
+    /// including the holes between them.
     AddressSpace {
-        /// The length of the addresses in one piece.
+        /// The length of the range.
         span: ByteSize,
     },
     /// The host has too few free huge pages, or none of that size.
@@ -63,11 +64,11 @@ pub enum MemoryError {
         /// The system's error.
         source: io::Error,
     },
-    /// The path names no regular file.
+    /// The path is not that of a regular file.
     NotRegularFile(PathBuf),
     /// Another process or yard has the file locked.
     FileInUse(PathBuf),
-    /// A file that must not grow is smaller than the frames.
+    /// The file is smaller than the frames, and it must not grow.
     FileTooSmall {
         /// The file.
         path: PathBuf,
@@ -76,11 +77,11 @@ pub enum MemoryError {
         /// The size of the file.
         size: ByteSize,
     },
-    /// The file system of a file has no room for the frames.
+    /// The file system has no room for the frames.
     FileSystemFull {
         /// The file.
         path: PathBuf,
-        /// The room that the frames need in addition to the file's blocks.
+        /// The room that the frames need beyond the blocks that the file already has.
         needed: ByteSize,
         /// The room that is left.
         available: ByteSize,
@@ -167,7 +168,7 @@ impl From<TopologyError> for MemoryError {
     }
 }
 
-/// Why the bytes of frames cannot be reached.
+/// Why the bytes of a frame cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameBytesError {
     /// The frames are phantom: they have no memory.

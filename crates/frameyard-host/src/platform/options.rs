@@ -4,20 +4,20 @@ use std::fmt;
 
 use frameyard::CpuId;
 
-/// How the platform finds out the CPU of a thread.
+/// How the platform finds out which CPU a thread runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CpuIdentity {
-    /// From the `cpu_id` of the thread's `rseq` area: one load. If the kernel leaves it negative for a thread, that
-    /// thread uses [`Getcpu`](CpuIdentity::Getcpu).
+    /// From `cpu_id` in the thread's `rseq` area: one load. A thread for which the kernel leaves it negative uses
+    /// [`Getcpu`](CpuIdentity::Getcpu).
     Rseq,
     /// From `sched_getcpu`.
     Getcpu,
-    /// Fixed: every thread is on this CPU of the yard.
+    /// Fixed: every thread counts as running on this CPU of the yard.
     Fixed(CpuId),
 }
 
 impl CpuIdentity {
-    /// The name of the path, such as `rseq`.
+    /// The name of the choice, such as `rseq`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl CpuIdentity {
     }
 }
 
-/// The C library registers no `rseq` area for the calling thread, or the kernel does not maintain it.
+/// The C library has registered no `rseq` area for the calling thread, or the kernel does not maintain it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RseqUnavailable;
 
@@ -43,37 +43,38 @@ impl std::error::Error for RseqUnavailable {}
 /// Whether the host provides the memory of a part of a memory map before that part is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PopulateMap {
-    /// It does not: the host provides each page at its first write. If it has none then (a full file system behind the
-    /// map, an exhausted pool of huge pages, a damaged page), it kills the process with a signal.
+    /// No: the host provides each page when it is first written. If it has none to give (the file system of the map is
+    /// full, a pool of huge pages is exhausted, a page is damaged), it kills the process with a signal.
     #[default]
     No,
-    /// It does. A map without memory is an error ([`MapNotBacked`](frameyard::platform::MapNotBacked)), and the yard goes on without those frames. One
-    /// system call (`MADV_POPULATE_WRITE`) replaces the page faults of a whole part at a lower cost. But all of the
-    /// part becomes resident, including pages that would not be written. Kernels before 5.14 lack the call and behave
-    /// as with [`No`](PopulateMap::No).
+    /// Yes. If the map gets no memory, that is an error ([`MapNotBacked`](frameyard::platform::MapNotBacked)), and the
+    /// yard continues without those frames. One system call (`MADV_POPULATE_WRITE`) replaces the page faults of a whole
+    /// part and costs less. But all of the part becomes resident, even pages that would never be written. Kernels
+    /// before 5.14 lack the call, and there `Yes` behaves like [`No`](PopulateMap::No).
     ///
-    /// If the limit of a control group is reached, the kernel kills a process in either case.
+    /// If a control group has reached its limit, the kernel kills a process in either case.
     Yes,
 }
 
 /// Whether locks are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum LockTiming {
-    /// They are not. Taking a lock costs one load of this switch more.
+    /// No. Taking a lock costs one more load, of this switch.
     #[default]
     Off,
-    /// They are. Waiting and holding times are counted, with three readings of the clock per acquisition.
+    /// Yes. The times that locks are waited for and held are counted; each acquisition reads the clock three times.
     On,
 }
 
 /// How a CPU uses its own per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ListAccess {
-    /// In restartable sequences, without a locked operation, where that is possible: in a private yard with a list for each online
-    /// CPU of the host, on x86-64, with glibc 2.35 or later and Linux 5.10 or later. Otherwise as [`Locked`](ListAccess::Locked).
-    /// Threads without an `rseq` area then free to the zone and allocate from it.
+    /// In restartable sequences, without a locked operation, where that is possible: in a private yard with a list for
+    /// each online CPU of the host, on x86-64, with glibc 2.35 or later and Linux 5.10 or later. Elsewhere as
+    /// [`Locked`](ListAccess::Locked). With sequences, a thread without an `rseq` area bypasses the lists: it allocates
+    /// from the zone and frees to it.
     #[default]
     Sequences,
-    /// Under the lock of the lists.
+    /// With a lock on the lists.
     Locked,
 }

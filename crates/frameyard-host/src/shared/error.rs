@@ -15,9 +15,9 @@ pub(super) const VARIABLE: &str = "FRAMEYARD_MEMORY_FILE";
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SharedFileError {
-    /// The environment names no memory file: the program was not started on one.
+    /// The environment names no memory file: the program was not started by one that has announced a file.
     NotInherited,
-    /// The environment variable is no descriptor number.
+    /// The environment variable does not contain the number of a descriptor.
     NotADescriptor(OsString),
     /// The descriptor is not open, or cannot be read.
     Descriptor {
@@ -30,14 +30,14 @@ pub enum SharedFileError {
     Header(HeaderError),
     /// The memory of the file is not available.
     Memory(MemoryError),
-    /// The process cannot take a place among those that have the file attached: it can neither open the file again nor
-    /// lock a byte of it.
+    /// The process cannot take a place among those that have the file attached, because it cannot open the file again
+    /// or cannot lock a byte of it.
     Place(io::Error),
-    /// The file has the maximum number of attached processes.
+    /// The maximum number of processes have the file attached.
     TooManyProcesses(usize),
-    /// No process has a yard of this name.
+    /// No process has a yard with this name.
     NoSuchName(PathBuf),
-    /// A living process has a yard of this name.
+    /// A living process has a yard with this name.
     NameInUse(PathBuf),
     /// The file of a named yard cannot be created, opened or linked.
     Name {

@@ -54,30 +54,30 @@ pub(super) struct Header {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// Its first word is not that of a memory file.
+    /// The file does not start like a memory file.
     NotAMemoryFile,
-    /// It begins as a memory file and ends too early.
+    /// The file starts like a memory file but is too short.
     Truncated {
         /// Its length.
         len: ByteSize,
         /// The length that its header requires.
         needed: ByteSize,
     },
-    /// A version of this crate with another header made it.
+    /// The file was made by a version of this crate whose header is different.
     Version {
         /// The version of the header.
         found: u64,
     },
-    /// A host with another page size made it.
+    /// The file was made by a host with another page size.
     HostPageSize {
         /// The page size of that host.
         made: ByteSize,
         /// The page size of this one.
         here: ByteSize,
     },
-    /// Its size is not sealed, so a process that maps it could lose pages.
+    /// The file is not sealed against changes of its size, so a process that maps it could lose pages.
     NotSealed,
-    /// One of its words contradicts another or the length of the file.
+    /// A word of the header contradicts another one, or the length of the file.
     Malformed(&'static str),
 }
 

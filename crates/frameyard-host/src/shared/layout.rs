@@ -4,12 +4,12 @@ use frameyard::{ByteSize, Geometry, PfnRange};
 
 use crate::memory::NodeFrames;
 
-/// Whether a memory file contains the bytes of its frames.
+/// Whether a memory file contains the bytes of the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SharedFrames {
-    /// It does.
+    /// Yes.
     Memory,
-    /// It does not: the frames have no memory.
+    /// No: the frames have no memory.
     Phantom,
 }
 
@@ -26,7 +26,7 @@ pub struct SharedLayout<'a> {
     pub memory_map: ByteSize,
     /// The size of the control region.
     pub control: ByteSize,
-    /// The frames for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)), and where in the memory map their
-    /// page structures begin ([`Layout::device_map_offset`](frameyard::Layout::device_map_offset)).
+    /// The frames for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)), and the offset of
+    /// their page structures in the memory map ([`Layout::device_map_offset`](frameyard::Layout::device_map_offset)).
     pub devices: Option<(PfnRange, ByteSize)>,
 }

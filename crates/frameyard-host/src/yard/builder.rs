@@ -30,13 +30,19 @@ use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].
 ///
-/// A setting that does not apply to the yard is refused, not ignored ([`HostYardError::Setting`]):
+/// [`with_memory`](Self::with_memory) and [`SharedYard::create_with`](crate::SharedYard::create_with) make yards *by size*,
+/// with the CPUs and nodes of this host. [`build`](Self::build) and [`build_shared`](Self::build_shared) take a memory table
+/// and a configuration instead.
 ///
-/// | settings | of a yard by [`with_memory`](Self::with_memory) | by [`build`](Self::build) | in a memory file, by size | by [`build_shared`](Self::build_shared) | of [`attach`](Self::attach) |
+/// A setting that does not apply to the yard is an error ([`HostYardError::Setting`]); none is ignored:
+///
+/// | settings | `with_memory` | `build` | `create_with` | `build_shared` | [`attach`](Self::attach) |
 /// |---|---|---|---|---|---|
-/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | are in its configuration | apply | are in its configuration | are those of the yard |
-/// | `backing`, `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | apply | apply | no | no | no |
+/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | error | apply | error | error |
+/// | `backing`, `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | apply | apply | error | error | error |
 /// | all others | apply | apply | apply | apply | apply |
+///
+/// `build` and `build_shared` find the settings of the first row in the configuration, and `attach` finds them in the yard.
 #[derive(Debug)]
 pub struct HostYardBuilder {
     backing: Option<Backing>,
@@ -79,18 +85,18 @@ impl Default for HostYardBuilder {
 }
 
 impl HostYard {
-    /// Starts with the default settings: private memory, huge pages where the host has them.
+    /// A builder with the default settings: private memory, in huge pages where the host has them.
     #[must_use]
     pub fn builder() -> HostYardBuilder {
         HostYardBuilder::default()
     }
 
-    /// A yard with at least `size` of private memory, and with the CPUs and nodes of this host.
+    /// Makes a private yard with at least `size` of memory, and with the CPUs and nodes of this host.
     ///
-    /// The size is rounded up to multiples of 4 MiB. No two yards of a process that are made by size have a frame number in common, and blocks of up to
-    /// 1 GiB are aligned to their size in memory. The frames are backed by huge pages where the
-    /// host has them and take no memory until they are touched. A small part of the memory is reserved for urgent
-    /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for
+    /// The size is rounded up to a multiple of 4 MiB. The frames take no memory until they are touched, and are backed
+    /// by huge pages where the host has them. A small part is reserved for urgent requests, as in any yard
+    /// ([watermarks](frameyard::watermarks::Watermarks)). Blocks of up to 1 GiB are aligned to their size in memory. No
+    /// two yards that a process makes by size have a frame number in common. Use the [builder](Self::builder) for
     /// everything else.
     ///
     /// ```
@@ -104,7 +110,8 @@ impl HostYard {
     ///
     /// # Errors
     ///
-    /// [`HostYardError::TooSmall`] for less than 4 MiB, [`HostYardError::Memory`] if this process may not use as much.
+    /// [`HostYardError::TooSmall`] for less than 4 MiB, [`HostYardError::Memory`] if this process may not use that
+    /// much.
     pub fn with_memory(size: ByteSize) -> Result<Self, HostYardError> {
         Self::builder().with_memory(size)
     }
@@ -118,14 +125,16 @@ impl HostYardBuilder {
         self
     }
 
-    /// The size of a frame in yards that [`with_memory`](Self::with_memory) makes: a power of two from 4 KiB, the default, to 1 GiB.
+    /// The size of a frame in yards made by size: a power of two from 4 KiB, the default, to 1 GiB.
     ///
-    /// A yard allocates whole frames, and keeps a page structure and part of its tables for each. With frames of 2 MiB it serves no smaller
-    /// requests, and they take 0.004 % of its memory instead of 1.6 %; lists of each CPU on each node come on top. Frames start at
-    /// multiples of their size in memory. Orders count in frames: `Order(0)` is one frame, and
-    /// [`Geometry::block_order`](frameyard::Geometry::block_order) has the order for a size. The statistics and the formats of the kernel
-    /// count such frames as pages, as a kernel with larger pages does. See [`Geometry::of_frames`](frameyard::Geometry::of_frames) for
-    /// the other sizes of such a yard.
+    /// A yard allocates whole frames, and keeps a page structure and part of its tables for each. With frames of 2 MiB
+    /// it serves nothing smaller, and this metadata takes 0.004 % of memory instead of 1.6 %; the lists of each CPU on
+    /// each node come on top. Frames start at multiples of their size in memory.
+    ///
+    /// Orders count frames: `Order(0)` is one frame, and [`Geometry::block_order`](frameyard::Geometry::block_order)
+    /// returns the order for a size. Statistics and kernel formats count each frame as one page, as a kernel with
+    /// larger pages does. [`Geometry::of_frames`](frameyard::Geometry::of_frames) describes the other sizes of such a
+    /// yard.
     ///
     /// ```
     /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
@@ -144,140 +153,145 @@ impl HostYardBuilder {
         self
     }
 
-    /// The number of CPUs that have lists of their own in yards that [`with_memory`](Self::with_memory) makes; by default all CPU numbers
-    /// of the host.
+    /// The number of CPUs with lists of their own, in yards made by size. The default is one for each CPU number of the
+    /// host.
     ///
-    /// Further CPUs share these lists, so CPUs lock them. A number above the host's has no effect.
+    /// With fewer, CPUs share lists and lock them. A number above the host's has no effect.
     #[must_use]
     pub fn cpus(mut self, cpus: NonZeroU32) -> Self {
         self.cpus = Some(cpus);
         self
     }
 
-    /// Whether the host is advised to use huge pages for frames and memory map.
+    /// Whether to advise the host to use huge pages for frames and memory map.
     ///
-    /// By default it is, if it has any. The map of phantom frames gets the advice only if its initialiser writes all of
-    /// it; otherwise few places are written.
+    /// By default it is advised to, if it has any. If the frames are phantom, the map gets the advice only when its
+    /// initialiser writes all of it, because otherwise only a few places are ever written.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = Some(huge_pages);
         self
     }
 
-    /// Whether the host is advised to use huge pages for the memory map; by default as for the frames.
+    /// Whether to advise the host to use huge pages for the memory map. The default is the advice for the frames.
     ///
-    /// The map takes 1.6 % of the memory. A new yard writes few places of it. With huge pages the whole map becomes resident at once, and
-    /// the processor reads it with fewer translations. With [`HugePages::Never`] it becomes resident with the memory that is used.
+    /// The map takes 1.6 % of the memory, and a new yard writes only a few places of it. With huge pages, all of the
+    /// map becomes resident at once, and the processor needs fewer TLB entries to read it. With [`HugePages::Never`],
+    /// the map becomes resident as the memory it describes is used.
     #[must_use]
     pub fn map_huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.map_huge_pages = Some(huge_pages);
         self
     }
 
-    /// Whether frames of a node come from the host node that stands for it; by default they do.
+    /// Whether each node's frames come from the host node that stands for it; by default they do.
     #[must_use]
     pub fn node_binding(mut self, binding: NodeBinding) -> Self {
         self.binding = Some(binding);
         self
     }
 
-    /// How threads find out their CPU; the fastest available way by default.
+    /// How a thread finds out which CPU it runs on. The default is the fastest way available.
     #[must_use]
     pub fn identity(mut self, identity: CpuIdentity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// Sets how CPUs use their own lists in a private yard. Shared yards lock them.
+    /// How the CPUs of a private yard use their own lists. Shared yards always lock them.
     #[must_use]
     pub fn list_access(mut self, access: ListAccess) -> Self {
         self.list_access = Some(access);
         self
     }
 
-    /// A region for the memory map, which the caller may have pre-faulted.
+    /// Memory for the memory map, for example a region that you have pre-faulted.
     ///
-    /// It must be private and at least as large as the layout says. It must be zeroed if the initialiser is
-    /// [`Initialiser::None`].
+    /// It must be private and at least as large as the layout says. If the initialiser is [`Initialiser::None`], it
+    /// must be zeroed.
     #[must_use]
     pub fn map_region(mut self, region: Region) -> Self {
         self.map_region = Some(region);
         self
     }
 
-    /// Reports the progress of initialising the memory map to `watch`, starting with the creation of the yard.
+    /// Reports the progress of initialising the memory map to `watch`, from the creation of the yard on.
     ///
-    /// A watch of several yards sees their sum. For a yard in a memory file it sees the work of this process.
+    /// If several yards report to one watch, it has their sum. For a yard in a memory file, it covers the work of this
+    /// process only.
     #[must_use]
     pub fn init_watch(mut self, watch: &InitWatch) -> Self {
         self.init_watch = Some(watch.clone());
         self
     }
 
-    /// Whether the host provides memory for the memory map before it is written; by default it does not.
+    /// Whether the host provides the memory of the memory map before it is written; by default it does not.
     #[must_use]
     pub fn populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
         self
     }
 
-    /// How long a thread of this process waits at most for a lock of a shared yard that a process holds which is stopped;
-    /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck), or with
-    /// [`DeviceMapProblem::Changing`](crate::DeviceMapProblem::Changing) if it waits for the right to change views of the memory map.
+    /// The longest wait of a thread of this process for a lock of a shared yard whose holder is alive but does not
+    /// release it, because it is stopped in a debugger, for example. The default is 10 seconds.
     ///
-    /// A holder that has died is noticed earlier. Private yards have no limit.
+    /// After that time, the call fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck), or
+    /// with [`DeviceMapProblem::Changing`](crate::DeviceMapProblem::Changing) if it waits for the right to change views
+    /// of the memory map. A holder that has died is noticed earlier. Private yards have no limit.
     #[must_use]
     pub fn lock_limit(mut self, limit: Duration) -> Self {
         self.lock_limit = limit;
         self
     }
 
-    /// Adds a device with the bytes of these frames to the platform. [`HostPlatform::add_device`] does so later.
+    /// Adds a device that has the bytes of these frames to the platform. To add one later, use
+    /// [`HostPlatform::add_device`].
     #[must_use]
     pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
         self.devices.push((range, memory));
         self
     }
 
-    /// Room for devices of that size in yards that [`with_memory`](Self::with_memory) makes; by default there is none.
+    /// Room for devices of that total size, in yards made by size; by default there is none.
     ///
-    /// It is rounded up to whole sections, and lies behind the memory: [`YardDevices::space`](frameyard::views::YardDevices::space) is where.
-    /// The memory map reserves addresses for its page structures, 64 bytes for each frame.
+    /// It is rounded up to whole sections and lies after the memory.
+    /// [`YardDevices::space`](frameyard::views::YardDevices::space) returns its frame numbers. The memory map reserves
+    /// addresses for its page structures, 64 bytes for each frame.
     #[must_use]
     pub fn device_space(mut self, size: ByteSize) -> Self {
         self.device_space = Some(size);
         self
     }
 
-    /// The policy of yards that [`with_memory`](Self::with_memory) makes.
+    /// The policy of yards made by size.
     ///
-    /// A yard cannot change to or from some policies later: see [`ZonePolicy::is_changeable`].
+    /// A yard cannot switch to or from some of the policies later: see [`ZonePolicy::is_changeable`].
     #[must_use]
     pub fn policy(mut self, policy: ZonePolicy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// Makes a yard with at least `size` of memory, and with the CPUs and nodes of this host.
-    ///
-    /// See [`HostYard::with_memory`].
+    /// Makes a private yard with at least `size` of memory, and with the CPUs and nodes of this host, as
+    /// [`HostYard::with_memory`] does.
     ///
     /// # Errors
     ///
-    /// [`HostYardError`] says which part is not available.
+    /// [`HostYardError`] says what is not available.
     pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
         let host = HostTopology::current()?;
         let plan = self.plan(size, &host, HostPlan::with_numbers_of_its_own)?;
         self.build_private(&plan.table(), &plan.config(), &host)
     }
 
-    /// Makes a yard for this process alone. Touches no frame, unless frames are poisoned.
+    /// Makes a yard for this process alone from a memory table and a configuration. It touches no frame unless frames
+    /// are poisoned.
     ///
-    /// Calls the memory source once. Later changes to what it reports have no effect.
+    /// `build` asks the memory source once. If the source reports something else later, the yard does not notice.
     ///
     /// # Errors
     ///
-    /// [`HostYardError`] says which part is not available.
+    /// [`HostYardError`] says what is not available.
     pub fn build(
         self,
         memory: &dyn MemorySource,
@@ -330,11 +344,11 @@ impl HostYardBuilder {
 
     /// Makes a yard in a memory file without a name, for this process and the programs that inherit the file.
     ///
-    /// The host decides on huge pages of memory files, and frames are bound to the host's nodes if it has several.
+    /// The host decides whether the file gets huge pages. If the host has several nodes, frames are bound to them.
     ///
     /// # Errors
     ///
-    /// [`HostYardError`] says which part is not available.
+    /// [`HostYardError`] says what is not available.
     pub fn build_shared(
         self,
         memory: &dyn MemorySource,
@@ -389,21 +403,24 @@ impl HostYardBuilder {
         Ok(yard)
     }
 
-    /// Makes a view of the yard that another process has created in a memory file.
+    /// Attaches the yard that another process has created in a memory file.
     ///
-    /// Checks the headers of file and yard, and the tables that sizes and places follow from.
+    /// Before it uses the yard, it checks the headers of file and yard, and the tables that determine sizes and places.
     ///
     /// # Errors
     ///
-    /// [`HostYardError`] if the file contains no complete yard, or one of frames that the file lacks, or if it cannot
-    /// be mapped. [`HostYardError::Lock`] if the yard is damaged: a process ended inside a call, or its lists are corrupt.
+    /// [`HostYardError`] if the file contains no complete yard, if the yard has frames that the file lacks, or if the
+    /// file cannot be mapped. [`HostYardError::Lock`] if the yard is damaged: a process died inside a call, or a
+    /// process found its lists corrupt.
     ///
     /// # Safety
     ///
-    /// Only yards write to the file while this one is used: the yard that made it and those attached to it. Owners of frames write
-    /// to their own frames. A view checks the links and indices in the file, so a process that writes anything else there cannot make
-    /// it access memory outside the yard. But it can change the bytes of frames that this process borrows, and give one frame to two
-    /// owners. Attach only files of trusted processes.
+    /// While the yard is in use, only yards may write to the file: the one that was created in it and those attached to
+    /// it. Owners of frames may write to their frames.
+    ///
+    /// The yard checks the links and indices it reads from the file, so a process that writes anything else there
+    /// cannot make this process access memory outside the yard. But it can change the bytes of frames that this process
+    /// borrows, and it can make two owners get the same frame. Attach only files of processes you trust.
     #[expect(unsafe_code, reason = "passes the contract on")]
     pub unsafe fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         self.refuse_settings_by_size("the yard exists already")?;

@@ -11,10 +11,10 @@ use crate::device_problem::HostDeviceError;
 use crate::platform::HostPlatform;
 
 impl HostYard {
-    /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. Its error says why the host had
-    /// no memory for the page structures.
+    /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. If the host has no memory for
+    /// the page structures, the error also says why.
     ///
-    /// The range needs no bytes. [`HostPlatform::add_device`] gives it some.
+    /// The frames need no bytes to be mapped. [`HostPlatform::add_device`] provides some.
     ///
     /// # Errors
     ///
@@ -23,8 +23,8 @@ impl HostYard {
         self.explained(|yard| yard.devices().map(request))
     }
 
-    /// Unmaps a device as [`YardDevices::unmap`](frameyard::views::YardDevices::unmap) does. Compiled in this crate, so removal is
-    /// fast in a program without optimisation too.
+    /// Unmaps a device as [`YardDevices::unmap`](frameyard::views::YardDevices::unmap) does, but compiled in this
+    /// crate, so that it is fast even if your program is built without optimisation.
     ///
     /// # Errors
     ///
@@ -33,8 +33,8 @@ impl HostYard {
         self.devices().unmap(device, removal)
     }
 
-    /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its
-    /// error says why the host had no memory for the page structures of the parts.
+    /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. If the
+    /// host has no memory for the page structures of the parts, the error also says why.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl HostYard {
 
     /// Removes a device that was [added](HostPlatform::add_device) to the platform for these frames.
     ///
-    /// It must not be mapped in the yard. Users of its pages keep it mapped. In a shared yard every process has devices
-    /// of its own.
+    /// The device must not be mapped in the yard; while pages of it are in use, it stays mapped. In a shared yard,
+    /// every process has its own devices.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub enum HostYardError {
         /// Why it does not apply, or where it belongs.
         why: &'static str,
     },
-    /// No yard has frames of the requested size.
+    /// No yard can have frames of the requested size.
     FrameSize(GeometryError),
     /// The core rejects the memory, the CPUs or the options.
     Boot(BootError),
@@ -58,14 +58,14 @@ pub enum HostYardError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MapRegionProblem {
-    /// It is smaller than planned.
+    /// It is smaller than the map.
     TooSmall {
         /// Its size.
         given: ByteSize,
         /// The size that the map needs.
         needed: ByteSize,
     },
-    /// It was written to, and the initialiser would not write it again.
+    /// It was written to, and the initialiser relies on zeroes.
     NotZeroed,
     /// Other processes may write to it.
     Shared,

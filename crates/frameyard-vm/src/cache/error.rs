@@ -11,20 +11,20 @@ use crate::store::StoreError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// Out of memory, or a bounded wait timed out.
+    /// Anything else, such as too little memory, or a bounded wait that timed out.
     Vm(VmError),
     /// The store failed.
     Store(StoreError),
-    /// The truncation is incomplete. Repeat the call for the rest.
+    /// The truncation is incomplete. Repeat the call to complete it.
     NotTruncated {
-        /// The requested end.
+        /// The end that was requested.
         wanted: ByteSize,
-        /// The end reached.
+        /// The end that the file has now.
         end: ByteSize,
-        /// The reason why the page before that end was not dropped, or the last page not shortened.
+        /// Why the page before that end was not dropped, or the last page not shortened.
         why: VmError,
     },
-    /// The range ends above 2⁶⁴.
+    /// The range ends beyond 2⁶⁴.
     TooLarge {
         /// Its start.
         offset: u64,
@@ -62,11 +62,11 @@ impl From<StoreError> for FileError {
     }
 }
 
-/// The reason why a page was not removed from its file. Nothing has changed.
+/// Why a page was not removed from its file. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DropProblem {
-    /// It is in no file.
+    /// It is no longer in a file.
     Gone,
     /// It is dirty.
     Dirty,

@@ -50,10 +50,10 @@ impl<'y, P: Platform> FileRef<'y, P> {
 }
 
 impl<P: Platform> File<'_, P> {
-    /// Drops all clean and unused pages; returns their number.
+    /// Drops all pages that are clean and unused, and returns their number. Drains the LRU batches of all CPUs first.
     ///
-    /// After the kernel's `invalidate_mapping_pages`. Leaves mapped pages alone. Other pages that cannot be dropped are
-    /// reclaimed next. Drains the LRU batches of all CPUs first.
+    /// Mapped pages and locked pages are left alone. Other pages that cannot be dropped are moved to the end of the
+    /// inactive list, where reclaim takes them next. Modelled on the kernel's `invalidate_mapping_pages`.
     pub fn drop_clean(&self) -> PageCount {
         let vm = self.file.vm();
         vm.lru_drain_all();
@@ -79,18 +79,20 @@ impl<P: Platform> File<'_, P> {
         dropped
     }
 
-    /// Truncates the file to `size`. Drops pages behind the new end, dirty or not, from the last to the first, and
-    /// tells the store. The end moves with the pages, so concurrent reads and writes find all bytes before it.
+    /// Changes the size of the file. A larger size only moves the end.
+    ///
+    /// A smaller one drops the pages past the new end, dirty or not, from the last to the first, and tells the store.
+    /// The end moves with the pages, so concurrent reads and writes find all bytes before it.
     ///
     /// # Errors
     ///
     /// [`FileError`]. The file is consistent then, and repeating the call completes the truncation:
     ///
-    /// - [`NotTruncated`](FileError::NotTruncated): a space maps a page behind the new end ([`VmError::InUse`]), or the wait for a
-    ///   page timed out. The file ends with that page, or at the new end if that page contains it. Nothing before the end was
-    ///   touched.
-    /// - Other errors: another CPU changes the size, and nothing has changed; or the store failed, and the file has its
-    ///   new end. If the file then grows before the store is told, the old bytes may reappear.
+    /// - [`NotTruncated`](FileError::NotTruncated): a space maps a page past the new end ([`VmError::InUse`]), or the
+    ///   wait for a page timed out. The file ends with that page, or at the new end if that page contains it. Nothing
+    ///   before the end was touched.
+    /// - Other errors: another CPU is changing the size, and nothing has changed; or the store failed, and the file has
+    ///   its new end. If the file then grows before the store is told, the old bytes may reappear.
     pub fn truncate(&self, size: ByteSize) -> Result<(), FileError> {
         let file = self.file;
         let _sizing = file.lock_size()?;

@@ -26,10 +26,10 @@ impl<P: Platform> File<'_, P> {
         Part { index: at >> geometry.page_shift(), from, len: len.min(page as usize - from) }
     }
 
-    /// Reads bytes of the file from `offset`; returns the number read. A smaller number than requested means that the
-    /// file ends there.
+    /// Reads bytes of the file from `offset` on, and returns how many. If there are fewer than requested, the file ends
+    /// there.
     ///
-    /// Fills missing pages from the store, with readahead for sequential reads.
+    /// Missing pages are filled from the store, with readahead if reads are sequential.
     ///
     /// # Errors
     ///
@@ -64,14 +64,15 @@ impl<P: Platform> File<'_, P> {
         Ok(done)
     }
 
-    /// Writes bytes to the file at `offset`, and extends the file if they end behind its end.
+    /// Writes bytes to the file at `offset`. If they go past its end, the file grows.
     ///
-    /// Partially written pages are filled first. A gap between the old end and `offset` has the store's contents.
+    /// A page of which only a part is written is filled first. If there is a gap between the old end and `offset`, it
+    /// has the store's contents.
     ///
     /// # Errors
     ///
     /// [`FileError`] if a page could not be filled, or if the wait for another change of the size timed out. The bytes
-    /// before that page are written, the rest not.
+    /// before that page have been written, the rest have not.
     ///
     /// # Cost
     ///

@@ -63,12 +63,13 @@ impl<'y, P: Platform> FileRef<'y, P> {
 }
 
 impl<P: Platform> File<'_, P> {
-    /// Writes back all pages that are dirty now; returns their number. Pages written meanwhile may stay dirty. Mapped and
-    /// pinned pages stay dirty, because they may be written at any time. Shared memory has no store: 0.
+    /// Writes back all pages that are dirty now, and returns how many. Pages that are written during the call may stay
+    /// dirty. Mapped and pinned pages stay dirty, because they may be written at any time. For shared memory, which has
+    /// no store, this returns 0.
     ///
     /// # Errors
     ///
-    /// [`FileError`] of the first page that failed. That page and later ones stay dirty.
+    /// [`FileError`] of the first page that could not be written. That page and later ones stay dirty.
     pub fn sync(&self) -> Result<PageCount, FileError> {
         let mut written = PageCount(0);
         if self.file.is_memory() {

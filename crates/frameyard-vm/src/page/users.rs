@@ -8,7 +8,7 @@ use frameyard::units::named;
 
 use super::{FLAGS_SHIFT, OBJECT_SHIFT, SHARD_SHIFT};
 
-/// The user of a page, as far as its page structure differs.
+/// The users of pages, told apart as far as their page structures differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PageUser {
     /// Small objects of this crate: spaces, areas, files and nodes of files.
@@ -33,10 +33,10 @@ named!(PageUser: SmallObjects => "small-objects", PageCache => "page-cache", Ano
 /// The users for which a field has some content; none: all other users but tails.
 type Use = (&'static [PageUser], &'static str);
 
-/// Some bytes of a page structure, and their content for each user.
+/// Some bytes of a page structure, and what they contain for each user.
 #[derive(Clone, Copy, Debug)]
 pub struct PageField {
-    /// The name of the core's word that the bytes lie in.
+    /// The name of the word of the core that contains the bytes.
     pub word: &'static str,
     /// The offset of the first byte.
     pub offset: usize,
@@ -46,7 +46,7 @@ pub struct PageField {
 }
 
 impl PageField {
-    /// The content for that user: `"0"` if all bytes are zero.
+    /// What the bytes contain for that user: `"0"` if they are all zero.
     #[must_use]
     pub fn holds(&self, user: PageUser) -> &'static str {
         let fits = |users: &[PageUser]| users.contains(&user) || (users.is_empty() && user != Tail);

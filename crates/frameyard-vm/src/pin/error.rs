@@ -10,7 +10,7 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
 use crate::space::FaultError;
 
-/// The reason why no page was pinned. Nothing has changed, except that pages may have been faulted in or moved.
+/// Why no page was pinned. Nothing has changed, except that pages may have been faulted in or moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PinError {
@@ -18,16 +18,16 @@ pub enum PinError {
     BadRange(VirtRange),
     /// The first page cannot be faulted in.
     Fault(FaultError),
-    /// The fast path cannot take the first page, and the request excludes the slow path.
+    /// The fast path cannot take the first page, and the request does not allow the slow one.
     NotFast(VirtAddr),
-    /// The first address maps frames whose users are not counted: a device that is not mapped in the yard.
+    /// The first address maps frames whose users are not counted, because the device is not mapped in the yard.
     NoPage {
         /// The address.
         addr: VirtAddr,
         /// Its frame.
         pfn: Pfn,
     },
-    /// A long-term pin requires moving the first page, and the migration failed.
+    /// A long-term pin has to move the first page, and the migration failed.
     NotMoved {
         /// Its address.
         addr: VirtAddr,
@@ -36,7 +36,8 @@ pub enum PinError {
         /// The reason.
         problem: MigrateProblem,
     },
-    /// The request pins for long and for writing, and the first address is a shared mapping of a file with a store.
+    /// The request is for a long-term pin for writing, and the first address is a shared mapping of a file with a
+    /// store.
     WritableFile(VirtAddr),
     /// The reference count of the first page would overflow.
     Overflow(ReferenceOverflow),
@@ -85,13 +86,13 @@ impl From<VmError> for PinError {
     }
 }
 
-/// The reason why a page was not released.
+/// Why a page was not released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReleaseProblem {
-    /// It is not a page of an address space, a file or a device.
+    /// It is not a page of an address space, a file, a device or a pool of huge pages.
     NoUserPage,
-    /// It has fewer references or pins than are released.
+    /// It has fewer references or pins than the call would release.
     Underflow(ReferenceUnderflow),
     /// The page of a file could not be marked dirty.
     Vm(VmError),
@@ -99,16 +100,17 @@ pub enum ReleaseProblem {
 
 /// Error of releasing pages.
 ///
-/// All pages are checked before the first one is released. If one lacks a reference being released, nothing has changed
-/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice, another caller
-/// releases it meanwhile, or a page of a file cannot be marked dirty, only the pages before it are released.
+/// All pages are checked before the first one is released. If one of them lacks a reference that the call would
+/// release, nothing has changed (`released` is 0). A release can still fail after the check: if a page is listed twice,
+/// if another caller releases it at the same time, or if a page of a file cannot be marked dirty. Then only the pages
+/// before it are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseError {
     /// The first frame that was not released.
     pub pfn: Pfn,
     /// The reason.
     pub problem: ReleaseProblem,
-    /// The number of pages released: the first ones.
+    /// How many pages were released, from the first on.
     pub released: PageCount,
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Damage, VmError};
 use crate::space::{AddressSpace, FaultError};
 use crate::vm::Vm;
 
-/// A pinned page: it is neither moved nor freed, even when it is unmapped. Dropping it unpins.
+/// A pinned page. Even if it is unmapped, it is neither moved nor freed. Dropping this unpins it.
 pub struct PinnedPage<'y, P: Platform> {
     vm: Vm<'y, P>,
     pfn: Pfn,
@@ -40,11 +40,12 @@ impl<P: Platform> fmt::Debug for PinnedPage<'_, P> {
 }
 
 impl<P: Platform> Vm<'_, P> {
-    /// Releases a pin by frame number, for a [`PinnedPage`] passed to `core::mem::forget`.
+    /// Releases a pin by frame number, for a [`PinnedPage`] that was passed to `core::mem::forget`.
     ///
     /// # Errors
     ///
-    /// [`VmError::Underflow`] if the frame is not a pinned page of an address space. Nothing has changed then.
+    /// [`VmError::Underflow`] if the frame has no pin, or is not a page of an address space, a file, a device or a
+    /// pool. Nothing has changed then.
     pub fn unpin(&self, pfn: Pfn) -> Result<(), VmError> {
         let unpinned = self.unpin_pages(&[pfn], RefHandling::Batched, Dirty::Keep);
         unpinned.map_err(|error| match error.problem {
@@ -56,12 +57,12 @@ impl<P: Platform> Vm<'_, P> {
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
-    /// Pins the page of an address until the result is dropped (the kernel's `pin_user_pages`, for writing). Faults it
-    /// in first if necessary. Pins a huge page as a whole.
+    /// Pins the page of an address until the result is dropped (the kernel's `pin_user_pages`, for writing). If the
+    /// page is missing, faults it in first. A huge page is pinned as a whole.
     ///
     /// # Errors
     ///
-    /// [`FaultError`]; [`FaultError::NoFrameBytes`] for a device whose users are not counted.
+    /// [`FaultError`]. A device whose users are not counted returns [`FaultError::NoFrameBytes`].
     pub fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
         let page = addr.align_down(crate::PageLevel::Small.size());
         if page >= VirtAddr::END {

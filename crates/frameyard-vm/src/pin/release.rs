@@ -98,24 +98,28 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`] names the first frame that lacks the reference being released. A caller that releases a
-    /// reference it does not hold may release another caller's.
+    /// [`ReleaseError`] names the first frame that lacks the reference to be released. If you release a reference that
+    /// you do not hold, you may release somebody else's.
     ///
     /// # Cost
     ///
-    /// One atomic operation per group of adjacent frames with one head. Pages without references are freed, 32 at once.
+    /// One atomic operation per group of adjacent frames with one head. Pages that lose their last reference are freed,
+    /// 32 at once.
     pub fn put_pages(&self, frames: &[Pfn], refs: RefHandling) -> Result<(), ReleaseError> {
         self.release(pieces_of_list(*self, frames), Release { call: PinCall::Get, refs, dirty: Dirty::Keep })
     }
 
     /// Releases one pin per frame, as taken with [`PinCall::Pin`].
     ///
-    /// [`Dirty::Mark`] records that the pages were written. Devices track this themselves.
+    /// [`Dirty::Mark`] records that the pages were written. For a device, the device keeps track of that itself.
     ///
     /// # Errors
     ///
-    /// As for [`put_pages`](Self::put_pages). Cost: as there; three atomic operations on one cache line for pages of
-    /// larger blocks.
+    /// Those of [`put_pages`](Self::put_pages).
+    ///
+    /// # Cost
+    ///
+    /// As there, but three atomic operations on one cache line for pages of larger blocks.
     pub fn unpin_pages(&self, frames: &[Pfn], refs: RefHandling, dirty: Dirty) -> Result<(), ReleaseError> {
         self.release(pieces_of_list(*self, frames), Release { call: PinCall::Pin, refs, dirty })
     }
@@ -124,7 +128,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`put_pages`](Self::put_pages).
     pub fn put_runs(&self, runs: &[PageRun], refs: RefHandling) -> Result<(), ReleaseError> {
         let release = Release { call: PinCall::Get, refs, dirty: Dirty::Keep };
         self.release(pieces_of_runs(*self, runs.iter().copied()), release)
@@ -134,7 +138,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`put_pages`](Self::put_pages).
     pub fn unpin_runs(&self, runs: &[PageRun], refs: RefHandling, dirty: Dirty) -> Result<(), ReleaseError> {
         self.unpin_each(runs.iter().copied(), refs, dirty)
     }

@@ -7,34 +7,34 @@ use frameyard::units::named;
 use crate::space::MemoryAccess;
 use crate::table::Entry;
 
-/// The purpose of taking pages.
+/// What the pages are taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PinCall {
-    /// Use of the page structure: one reference per page. The pages are not freed, but a migration may move them after
-    /// waiting.
+    /// To use the page structures: one reference per page. The pages are not freed, and a migration can move them only
+    /// once the references are released.
     Get,
-    /// Use of the bytes, for example by a device: one pin per page. The pages are neither freed nor moved.
+    /// To use the bytes, for example by a device: one pin per page. The pages are neither freed nor moved.
     #[default]
     Pin,
 }
 
 named!(PinCall: Get => "get", Pin => "pin");
 
-/// The path that takes the pages.
+/// Which path takes the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PinPath {
-    /// Without locks as far as possible, the rest under the map lock.
+    /// Without locks for as long as possible, and the rest under the map lock.
     #[default]
     FastThenSlow,
     /// Under the map lock.
     SlowOnly,
-    /// Without locks or faults. Pages that this cannot take are not taken.
+    /// Without locks and faults. Pages that cannot be taken this way are not taken.
     FastOnly,
 }
 
 named!(PinPath: FastThenSlow => "fast", SlowOnly => "slow", FastOnly => "fast-only");
 
-/// How references of several pages with one head are counted. The resulting counts are equal.
+/// How references to several pages with one head are counted. Both ways lead to the same counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum RefHandling {
     /// One operation per page.
@@ -56,11 +56,12 @@ impl PinFlags {
     /// The pages will be written (`FOLL_WRITE`).
     pub const WRITE: Self = Self(1 << 0);
     /// The pages stay pinned for long (`FOLL_LONGTERM`). Pages in Movable zones and contiguous memory areas are moved
-    /// out first. Private mappings of files get a copy of the page first. Shared mappings of files with a store can be
-    /// pinned for long only for reading.
+    /// out first. In a private mapping of a file, the space gets its own copy of the page first. A shared mapping of a
+    /// file with a store can be pinned for long only for reading.
     pub const LONGTERM: Self = Self(1 << 1);
-    /// Writes are allowed in read-only areas of anonymous memory and of private mappings of files, which get a copy of the
-    /// page first (`FOLL_FORCE`, for debuggers; `check_vma_flags`). Only the slow path takes such pages.
+    /// Allows writes in read-only areas of anonymous memory, and in those of private mappings of files, where the space
+    /// gets its own copy of the page first (`FOLL_FORCE`, for debuggers; `check_vma_flags`). Only the slow path takes
+    /// such pages.
     pub const FORCE: Self = Self(1 << 2);
 
     /// Whether all options of `other` are set.
@@ -82,9 +83,9 @@ impl BitOr for PinFlags {
 /// How to take pages of a space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PinRequest {
-    /// The purpose.
+    /// What the pages are taken for.
     pub call: PinCall,
-    /// The path.
+    /// Which path takes them.
     pub path: PinPath,
     /// How references are counted.
     pub refs: RefHandling,
@@ -139,13 +140,13 @@ impl PinRequest {
     }
 }
 
-/// Whether released pages were written.
+/// Whether the pages being released were written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Dirty {
-    /// The caller reports no write.
+    /// No, as far as the caller knows.
     #[default]
     Keep,
-    /// The pages were written, which is recorded (`unpin_user_pages_dirty_lock`).
+    /// Yes. They are marked dirty (`unpin_user_pages_dirty_lock`).
     Mark,
 }
 

@@ -21,22 +21,22 @@ const ASLEEP: u64 = 0;
 /// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReclaimStep {
-    /// The node has enough free pages until more are allocated.
+    /// The node has enough free pages. Sleep until more are allocated.
     Idle,
-    /// The number of pages freed, possibly 0, with more to do.
+    /// This many pages were freed, possibly 0, and there is more to do.
     Progress(PageCount),
-    /// The node has too few free pages, and no scanned page can be dropped.
+    /// The node has too few free pages, and no page that was scanned can be dropped.
     Stuck,
 }
 
 impl<P: Platform> Vm<'_, P> {
-    /// Runs one step of a node's background reclaimer. A background thread calls this repeatedly, and sleeps after
+    /// Runs one step of a node's background reclaimer. A background thread calls this in a loop, and sleeps after
     /// [`Idle`](ReclaimStep::Idle) and [`Stuck`](ReclaimStep::Stuck).
     ///
-    /// Reclaim starts when requests find no zone of the node above its low watermark, or when watermarks were boosted
-    /// because pageblocks mix types. With [`DefragMode::On`] it also starts when a zone has too few free pages to refill its stock. It ends
-    /// when requests find a zone above the high watermark including the boost.
-    /// Then the boost is removed, and the background compactor assembles whole pageblocks.
+    /// Reclaim starts when no zone of the node is above its low watermark, or when watermarks have been boosted because
+    /// pageblocks mix types. With [`DefragMode::On`], it also starts when a zone has too few free pages to refill its
+    /// stock of whole pageblocks. It ends when there is a zone above the high watermark including the boost. Then the
+    /// boost is removed, and the background compactor assembles whole pageblocks.
     pub fn reclaim_step(&self, node: NodeId) -> ReclaimStep {
         if node.0 >= self.yard().nodes() {
             return ReclaimStep::Idle;

@@ -11,17 +11,17 @@ use crate::error::VmError;
 use crate::file_id::FileId;
 use crate::store::StoreError;
 
-/// Error of mapping or unmapping. Nothing has changed, except as stated.
+/// Error of mapping or unmapping. Nothing has changed, unless the variant says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The range overlaps a mapped range: the first such range.
+    /// The range overlaps areas that exist. The value is the first overlap.
     Overlap(VirtRange),
-    /// A part of the range is not mapped: the first such part.
+    /// Part of the range is not mapped. The value is the first such part.
     NotMapped(VirtRange),
-    /// A number is not aligned.
+    /// A number of the request is not aligned.
     Misaligned {
-        /// The name of the number.
+        /// What the number is, such as "the address".
         what: &'static str,
         /// The number.
         value: u64,
@@ -37,7 +37,7 @@ pub enum MapError {
         /// The size.
         bytes: ByteSize,
     },
-    /// Physical addresses beyond 52 bits do not fit in a page-table entry.
+    /// The physical addresses go beyond 52 bits, and do not fit in a page-table entry.
     BeyondPhysicalAddresses {
         /// The first address.
         first: PhysAddr,
@@ -46,17 +46,17 @@ pub enum MapError {
     },
     /// No file has this name.
     NoFile(FileId),
-    /// Pages of a file have numbers below 2⁵².
+    /// The pages go beyond the end of the largest possible file, page 2⁵².
     BeyondFile {
         /// The number of the first page.
         first: u64,
         /// The size.
         bytes: ByteSize,
     },
-    /// No gap is large enough.
+    /// The space has no gap that is large enough.
     NoRoom(ByteSize),
-    /// The page at this address is in migration, and the wait timed out. The areas of the range still exist; its other
-    /// pages may be gone.
+    /// The page at this address is in migration, and the wait for it timed out. The areas of the range still exist, but
+    /// other pages of it may already be freed.
     Moving(VirtAddr),
     /// Any other error.
     Vm(VmError),
@@ -105,17 +105,17 @@ impl From<VmError> for MapError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// It is not mapped.
+    /// The address is not mapped.
     NotMapped(VirtAddr),
     /// The access is a write and the area is read-only.
     ReadOnly(VirtAddr),
-    /// It maps a device without bytes.
+    /// The address maps a device that has no bytes.
     NoFrameBytes(VirtAddr),
-    /// It maps a page behind the end of its file (the kernel's `SIGBUS`).
+    /// The address maps a page past the end of its file (the kernel's `SIGBUS`).
     BehindFile(VirtAddr),
-    /// The store could not fill the page of its file.
+    /// The store could not fill the page of the file.
     Store(StoreError),
-    /// The page is in migration, and the wait timed out.
+    /// The page is in migration, and the wait for it timed out.
     Moving(VirtAddr),
     /// Any other error.
     Vm(VmError),

@@ -14,7 +14,8 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
-/// The name of an address space, equal in all processes that share the yard. Reused only after 2²⁴ further spaces.
+/// The name of an address space, the same in all processes that share the yard. A name is reused only after 2²⁴ more
+/// spaces have been created.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpaceId(u64);
 
@@ -30,13 +31,13 @@ impl SpaceId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT) - 1))
     }
 
-    /// The name as a number, for another process.
+    /// The name as a number, to send to another process.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The name from [`to_bits`](Self::to_bits). Any number is safe to try.
+    /// The name that [`to_bits`](Self::to_bits) returned as this number. Any number is safe to try.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -49,10 +50,10 @@ impl fmt::Display for SpaceId {
     }
 }
 
-/// A handle to an address space: areas of addresses and the page tables that map them. Dropping the last handle tears
+/// A handle of an address space: areas of addresses and the page tables that map them. Dropping the last handle tears
 /// the space down and returns its memory to the yard.
 ///
-/// Usable by any number of threads at once.
+/// Any number of threads can use a space at once.
 pub struct AddressSpace<'y, P: Platform> {
     space: SpaceRef<'y, P>,
 }
@@ -63,18 +64,18 @@ pub struct AddressSpace<'y, P: Platform> {
 pub enum ExitOutcome {
     /// It was the last handle, and the space is gone.
     Gone(Unmapped),
-    /// Other handles exist, and the space lives on.
+    /// Other handles exist, so the space stays.
     StillUsed,
 }
 
-/// The reason why a space was not torn down in time.
+/// Why a space was not torn down in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ExitProblem {
-    /// A visit that moves a page of the space has not ended. Nothing has changed.
+    /// A visit, which moves a page of the space, has not ended. Nothing has changed.
     Visited,
-    /// The page at this address is in migration, and no visit remains that could finish it (the process was killed, for
-    /// example). All other pages are gone; the areas remain.
+    /// The page at this address is in migration, and there is no visit that could finish it, for example because the
+    /// process was killed. All other pages are gone; the areas remain.
     Moving(VirtAddr),
     /// A lock was not released, or the state is damaged ([`VmError::Lock`], [`VmError::Damaged`]). Some pages may be gone.
     Vm(VmError),
@@ -94,7 +95,7 @@ impl fmt::Display for ExitProblem {
 
 impl core::error::Error for ExitProblem {}
 
-/// A space that was not torn down in time, with its handle, which can exit again. Dropping it acts like dropping the
+/// A space that was not torn down in time. The handle in it can exit again; dropping this is the same as dropping the
 /// handle.
 pub struct ExitStalled<'y, P: Platform> {
     /// The handle.
@@ -117,7 +118,7 @@ impl<P: Platform> fmt::Debug for ExitStalled<'_, P> {
 
 impl<P: Platform> core::error::Error for ExitStalled<'_, P> {}
 
-/// The contents of a space; may be stale.
+/// What a space contains; may be stale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SpaceStatistics {
     /// Number of areas.
@@ -137,8 +138,9 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::BadConfig`] if pages are not 4 KiB, or no memory. Nothing has changed then, except that a frame may
-    /// stay with the root for future spaces.
+    /// [`VmError::BadConfig`] if pages are not 4 KiB, [`VmError::OutOfMemory`], and [`VmError::Lock`] or
+    /// [`VmError::Damaged`] if the state is known to be damaged. Nothing has changed then, except that the root may
+    /// have kept a frame for future spaces.
     pub fn create_space(&self) -> Result<AddressSpace<'y, P>, VmError> {
         self.check_damage()?;
         let space = SpaceRef::new(*self, self.new_object(ObjectKind::Space)?)?;
@@ -156,9 +158,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(AddressSpace { space })
     }
 
-    /// Another handle of an existing space; `None` if it is gone. Any id is safe to try.
+    /// Another handle of an existing space; `None` if the space is gone. Any id is safe to try.
     ///
-    /// Cost: visits each frame of space objects.
+    /// Cost: a search through all frames with objects of spaces.
     #[must_use]
     pub fn space(&self, id: SpaceId) -> Option<AddressSpace<'y, P>> {
         let object = self.stable_objects(ObjectKind::Space).find(|object| *object == id.object())?;
@@ -220,7 +222,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         SpaceId::of(self.space)
     }
 
-    /// The contents of the space. Takes the map lock for reading.
+    /// What the space contains. Takes the map lock for reading.
     ///
     /// If the lock cannot be taken or the page tables are damaged, `resident` and `huge` are 0.
     ///
@@ -239,15 +241,15 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         }
     }
 
-    /// Drops the handle. The last handle tears the space down: it frees pages and page tables with up to `workers`
-    /// workers, if the platform has them.
+    /// Drops the handle. If it is the last one, this tears the space down, and frees pages and page tables with up to
+    /// `workers` workers if the platform has them.
     ///
-    /// Dropping a handle does the same with one worker. In the case of [`ExitProblem::Visited`], the visitor tears the
-    /// space down when its visit ends.
+    /// `drop` does the same with one worker, except that in the case of [`ExitProblem::Visited`] it leaves the space to
+    /// the visitor, which tears it down when its visit ends.
     ///
     /// # Errors
     ///
-    /// [`ExitStalled`] after a bounded wait. It contains the handle, which can exit again.
+    /// [`ExitStalled`] if a wait, which is bounded, timed out. It contains the handle, which can exit again.
     ///
     /// # Cost
     ///

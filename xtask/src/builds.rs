@@ -1,6 +1,8 @@
 //! Checks that build or format, and what they have in common.
 
-use crate::process::{Outcome, command, is_installed, run};
+use std::fs;
+
+use crate::process::{Outcome, command, failed, is_installed, output, run};
 use crate::sources;
 
 /// The crates outside the workspace that have tests and lints of their own.
@@ -66,6 +68,31 @@ pub(crate) fn oldest() -> Outcome {
     }
     let crates = "-p frameyard-units -p frameyard-memblock -p frameyard -p frameyard-vm -p frameyard-formats --features frameyard/counting";
     run(&mut command(&format!("rustup run {RUST} cargo check --quiet {crates} --target-dir target/oldest")))
+}
+
+/// The public interface of each library is the one recorded in `xtask/api`; with `--write`, it is recorded anew.
+pub(crate) fn api(arguments: &[String]) -> Outcome {
+    if !is_installed("cargo-public-api") || !command("cargo +nightly --version").output()?.status.success() {
+        println!("skipped: public interfaces are listed with cargo-public-api and nightly Rust");
+        return Ok(());
+    }
+    let mut differ = Vec::new();
+    for name in ["frameyard-units", "frameyard-memblock", "frameyard", "frameyard-vm", "frameyard-host"] {
+        let path = format!("xtask/api/{name}.txt");
+        let found = output(&mut command(&format!("cargo +nightly public-api -sss -p {name} --target-dir target/api")))?;
+        if arguments.iter().any(|argument| argument == "--write") {
+            fs::write(&path, found)?;
+        } else if fs::read_to_string(&path)? != found {
+            let new = format!("target/api/{name}.txt");
+            fs::write(&new, found)?;
+            _ = command(&format!("diff -U0 {path} {new}")).status()?;
+            differ.push(path);
+        }
+    }
+    if differ.is_empty() {
+        return Ok(());
+    }
+    failed(format!("api: {} differ: `cargo xtask api --write` records a change that is meant", differ.join(", ")))
 }
 
 /// `deny.toml` says what is allowed.

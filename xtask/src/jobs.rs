@@ -46,7 +46,7 @@ pub(crate) fn jobs(jobs: &[String]) -> Outcome {
 
 /// The jobs that take hours.
 pub(crate) fn long(jobs: &[String]) -> Outcome {
-    let all = "test,heap-tests,variations,programs --full,jemalloc-tests,sanitize,loom,shuttle,predictions,memblock-tests,fuzz,artefacts,deny";
+    let all = "test,heap-tests,variations,programs --full,jemalloc-tests,sanitize,loom,shuttle,predictions,memblock-tests,fuzz,artefacts,deny,api";
     let given = |name, default: &str| (name, env::var(name).unwrap_or(default.to_owned()));
     let variables = [
         // Models have their full bounds, shuttle runs many schedules, and tests kill a sharing process fifty times under each policy.

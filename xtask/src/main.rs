@@ -48,6 +48,7 @@ checks
   tables          writes docs/results/ and quoted figures from stored results [--check: compares them]
   doc             documentation builds without a warning
   oldest          the crates for kernels build on the oldest compiler that they promise
+  api             public interfaces are as recorded [--write: records them]
   deny            licences and sources of dependencies, and advisories on them
   instructions    an order-0 pair takes no more instructions than it did
   predictions     published tables are predicted as closely as recorded
@@ -88,6 +89,7 @@ fn start(name: &str, arguments: &[String]) -> Outcome {
         "tables" => builds::tables(arguments),
         "doc" => builds::doc(),
         "oldest" => builds::oldest(),
+        "api" => builds::api(arguments),
         "deny" => builds::deny(),
         "instructions" => models::instructions(),
         "predictions" => models::predictions(),

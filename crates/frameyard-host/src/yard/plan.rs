@@ -16,8 +16,10 @@ use crate::topology::{HostNode, HostTopology};
 
 /// The first frame of a process's first yard starts at this address, above the zones for old devices, or at the section behind it.
 const FIRST: PhysAddr = PhysAddr(4 << 30);
+/// Where physical addresses end on x86-64, also for page tables.
+const END: PhysAddr = PhysAddr(1 << 52);
 /// Shared yards begin at one of that many addresses, a TiB apart.
-const SLOTS: u64 = 1 << 15;
+const SLOTS: u64 = 1 << 11;
 const SLOT_SHIFT: u32 = 40;
 /// Frame numbers below this have been given to yards of this process.
 static USED: AtomicU64 = AtomicU64::new(0);
@@ -48,11 +50,16 @@ impl HostPlan {
         make: &dyn Fn(Pfn) -> Result<Self, HostYardError>,
     ) -> Result<Self, HostYardError> {
         let first = geometry.frame_of(FIRST);
+        let fits = |plan: &Self| geometry.address_of(plan.end()) <= END;
         let mut used = USED.load(Ordering::Relaxed);
         loop {
-            let plan =
-                make(first.max(Pfn(used))).or_else(|error| if used > first.0 { make(first) } else { Err(error) })?;
-            match USED.compare_exchange(used, plan.end().0.max(used), Ordering::Relaxed, Ordering::Relaxed) {
+            let plan = match make(first.max(Pfn(used))) {
+                Ok(plan) if fits(&plan) => plan,
+                _ => make(first)?,
+            };
+            // No process can have a yard that does not fit: it will be refused.
+            let end = if fits(&plan) { plan.end().0 } else { used };
+            match USED.compare_exchange(used, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(plan),
                 Err(now) => used = now,
             }
@@ -237,6 +244,13 @@ mod tests {
             assert!((plan.memory[0].0.start.0 * geometry.page_size().0).is_multiple_of(1 << 30), "{plan:?}");
             ends.push(plan.end());
         }
+        // What no process can have uses up no numbers.
+        let make = |first| HostPlan::new(&host, Geometry::X86_64, ByteSize(1 << 62), first);
+        HostPlan::with_numbers_of_its_own(Geometry::X86_64, &make).unwrap();
+        let make = |first| HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(4), first);
+        let last = HostPlan::with_numbers_of_its_own(Geometry::X86_64, &make).unwrap();
+        assert!(Geometry::X86_64.address_of(last.end()) <= END, "{last:?}");
+        assert!(ends.iter().all(|end| *end <= last.memory[0].0.start), "{last:?}");
         // Behind the last number there are none.
         let end = Pfn(u64::MAX / 4096);
         assert!(matches!(

@@ -97,7 +97,7 @@ static void creation(void) {
 
 static void null_pointers(fy_yard *yard) {
   fy_error error = fy_error_default();
-  uint64_t frame = 7;
+  uint64_t frame = 7, own;
   size_t count;
   void *address;
 
@@ -118,9 +118,9 @@ static void null_pointers(fy_yard *yard) {
   EXPECT(FY_NULL_POINTER, fy_address(yard, 0, NULL, &error));
   EXPECT(FY_NULL_POINTER, fy_frame_at(yard, NULL, &frame, &error));
   EXPECT(FY_NULL_POINTER, fy_frame_at(yard, &frame, NULL, &error));
-  EXPECT(FY_OK, fy_alloc(yard, 0, FY_GFP_KERNEL, &frame, &error));
-  EXPECT(FY_NULL_POINTER, fy_frame_info(yard, frame, NULL, &error));
-  EXPECT(FY_OK, fy_free(yard, frame, 0, &error));
+  EXPECT(FY_OK, fy_alloc(yard, 0, FY_GFP_KERNEL, &own, &error));
+  EXPECT(FY_NULL_POINTER, fy_frame_info(yard, own, NULL, &error));
+  EXPECT(FY_OK, fy_free(yard, own, 0, &error));
   EXPECT(FY_NULL_POINTER, fy_yard_geometry(yard, NULL, &error));
   EXPECT(FY_NULL_POINTER, fy_yard_statistics(yard, NULL, &error));
   EXPECT(FY_NULL_POINTER, fy_yard_policy(yard, NULL, &error));

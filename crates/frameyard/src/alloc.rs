@@ -20,8 +20,9 @@
 //!
 //! A *round* is one call of [`Platform::wait`](crate::Platform::wait), in which the platform may sleep, or of
 //! [`Platform::spin`](crate::Platform::spin), in which it does not. A kernel whose rounds last 1 µs waits 32 µs in 32
-//! rounds, and 4 ms in 4096. Every wait except the one for a lock is bounded in rounds. A lock holder waits only for
-//! locks that come later in the lock order, so a wait for a lock ends after a few holds.
+//! rounds, and 4 ms in 4096. Every wait except the one for a lock is bounded in rounds. An *idle* attempt is one
+//! without progress. A lock holder waits only for locks that come later in the lock order, so a wait for a lock ends
+//! after a few holds.
 //!
 //! | call | waits for | at most |
 //! |---|---|---|
@@ -30,7 +31,7 @@
 //! | a request that needs memory that another CPU is initialising | that part of the memory map | 32 rounds; with [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) 4096 in each zone |
 //! | a request that finds no block, with `DIRECT_RECLAIM` and without `NORETRY` | the locks of all CPUs' lists, to drain them | one hold of each |
 //! | the same, with [owners](AllocRequest::owners) | owners and the reclaimer, which bound their own waits | 16 rounds of reclaim; 10 above order 3; 1 with `NORETRY` |
-//! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 attempts in a row without progress, with 2 rounds between two attempts; 32 rounds with `DIRECT_RECLAIM` |
+//! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 idle attempts in a row, 2 rounds apart; 32 with `DIRECT_RECLAIM` |
 //! | the same | transfers in progress | 32 rounds; with `DIRECT_RECLAIM` 4096 |
 //! | ranges | the part of the memory map that holds the range | 32 rounds; with `DIRECT_RECLAIM` 4096 |
 //!

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | [`fetch`](crate::transfer::fetch) | a refill | gets blocks for an empty per-CPU list |
 //! | [`Drain::give_back`](crate::transfer::Drain::give_back), [`give_back_block`] | a drain; a free that bypasses the lists | returns blocks of a list, or one block |
-//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of the policy | merges what the store keeps elsewhere and returns it to the free lists |
+//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of policy | merges what the store keeps elsewhere into the free lists |
 //! | [`BlockHooks`](buddy::free_area::BlockHooks) | the free area | tells the store about blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`] | the validator | checks the store's equations |
 //! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |

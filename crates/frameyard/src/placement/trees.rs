@@ -12,7 +12,8 @@
 //! 3. In all trees, from near to far. The first line that fits is taken.
 //! 4. In trees that other CPUs have reserved.
 //!
-//! A search for whole lines begins at the tree where the last one was found, and looks first at trees that have no line in use by smaller blocks.
+//! A search for whole lines begins at the tree where the last one was found. It first looks at trees in which no line
+//! is used for smaller blocks.
 //!
 //! # Reservations
 //!

@@ -6,7 +6,7 @@
 //! | event | action |
 //! |---|---|
 //! | a list is empty | take blocks from the line that the CPU has reserved for the type; single frames a word (64 bits) at a time |
-//! | the line has nothing that fits | release it and reserve the fullest one that has; if there is none, take whole pageblocks off the free lists |
+//! | the line has nothing that fits | reserve the fullest line that has; if there is none, take whole pageblocks off the free lists |
 //! | the type has nothing left | the [placement](crate::placement) decides |
 //! | a list overflows | set the bits |
 //! | a block in a pageblock that is being emptied is freed | set its bits instead of putting it on a list |

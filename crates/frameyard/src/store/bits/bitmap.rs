@@ -23,9 +23,9 @@
 //! | event | action |
 //! |---|---|
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
-//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, or two for order 7 and four for order 8 |
+//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange (order 7: two, order 8: four) |
 //! | the reserved line has nothing that fits | release it and reserve the fullest line with a run that is large enough |
-//! | only whole lines have such a run, and a refill wants a line's worth of frames | take whole lines, several at once; these are never reserved |
+//! | only whole lines have such a run, and a refill wants a line's worth | take several whole lines at once; these are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits, if it has any |
 //! | a block is freed | set its bits; if the line's largest run grows, note the line |

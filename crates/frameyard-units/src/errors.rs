@@ -19,9 +19,9 @@ macro_rules! messages {
     };
 }
 
-/// Declares an error enumeration: `Variant = "message"`, `Variant(field: Type) = "message"` or `Variant { field: Type }
-/// = "message"`. The message may use fields by name in braces; arguments in parentheses after it fill its remaining
-/// placeholders. Implements `Display` and `Error`. For use inside Frameyard's crates.
+/// Declares an error enumeration. A variant is `Variant = "message"`, `Variant(field: Type) = "message"` or `Variant {
+/// field: Type } = "message"`. The message may use fields by name in braces; arguments in parentheses after it fill its
+/// remaining placeholders. Implements `Display` and `Error`. For use inside Frameyard's crates.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! errors {

@@ -20,9 +20,8 @@
 //!
 //! A *round* is one call of [`Platform::wait`](crate::Platform::wait), in which the platform may sleep, or of
 //! [`Platform::spin`](crate::Platform::spin), in which it does not. A kernel whose rounds last 1 µs waits 32 µs in 32
-//! rounds, and 4 ms in 4096. Every wait except the one for a lock is bounded in rounds. An *idle* attempt is one
-//! without progress. A lock holder waits only for locks that come later in the lock order, so a wait for a lock ends
-//! after a few holds.
+//! rounds, and 4 ms in 4096. Every wait except the one for a lock is bounded in rounds. A lock holder waits only for
+//! locks that come later in the lock order, so a wait for a lock ends after a few holds.
 //!
 //! | call | waits for | at most |
 //! |---|---|---|
@@ -35,7 +34,8 @@
 //! | the same | transfers in progress | 32 rounds; with `DIRECT_RECLAIM` 4096 |
 //! | ranges | the part of the memory map that holds the range | 32 rounds; with `DIRECT_RECLAIM` 4096 |
 //!
-//! With `DIRECT_RECLAIM` a round is a call of `wait`, otherwise a call of `spin`.
+//! With `DIRECT_RECLAIM` a round is a call of `wait`, otherwise a call of `spin`. An idle attempt is one without
+//! progress.
 //!
 //! # Work
 //!

@@ -79,8 +79,7 @@ pub use yard::{AllocError, FreeError, RawRegion, Yard};
 // The chapters of the interface: what they say is in other modules.
 
 pub mod contig {
-    //! Contiguous ranges: allocating frames that the free lists do not offer as one block, and why a range cannot be
-    //! taken.
+    //! Contiguous ranges that the free lists do not offer as one block: how they are taken, and why one cannot be.
     //!
     //! There are two kinds of requests. One names a *range* and takes exactly these frames; if the caller names owners,
     //! they move what is in the way. The other asks for a *count* of frames that is not a power of two, or that exceeds

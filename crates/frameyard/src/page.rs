@@ -268,7 +268,7 @@ pub(crate) const SPARE: usize = 4;
 /// The payload word of a transfer mechanism in a free page. Valid if the tag is tentative.
 pub(crate) const MECHANISM: usize = 5;
 
-/// The structure of one page frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
+/// The page structure of one frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Page {
@@ -344,7 +344,7 @@ impl FrameLink {
         self.0
     }
 
-    /// The link with that number.
+    /// The link that was stored as that number.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {

@@ -45,7 +45,7 @@ pub use views::{
     CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
 };
 
-/// A memory region that the caller passes to a yard. The function that takes it says what the region must fulfil.
+/// A memory region that the caller passes to a yard. The function that takes it states the requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRegion {
     /// The first byte. Aligned to 128 bytes.

@@ -55,7 +55,7 @@ pub struct MapInit {
     pub pcp_reset: PcpReset,
 }
 
-/// How threads share map initialisation. Page counts are in frames of the map.
+/// How threads share map initialisation. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InitJobs {
     /// The granularity of the jobs.

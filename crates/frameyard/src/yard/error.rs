@@ -174,7 +174,7 @@ impl fmt::Display for ZoneShortage {
     }
 }
 
-/// Why a block was not freed. Nothing has changed.
+/// Why a block was not freed. Nothing has changed, except that after [`FreeProblem::Lock`] the block may be lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
     /// The frame that was to be freed.

@@ -23,7 +23,7 @@ const UNUSED: u32 = 0;
 const TAKEN: u32 = 1;
 
 /// A list of a CPU, for a sequence on that CPU. A kernel uses [`pop`](Self::pop) and [`push`](Self::push). A platform
-/// that implements them in its own instructions uses [`owners`](Self::owners) and [`word`](Self::word).
+/// that implements them in its own instructions uses [`owners`](Self::owners()) and [`word`](Self::word()).
 #[derive(Clone, Copy, Debug)]
 pub struct OwnList<'a> {
     pub(crate) owners: &'a [AtomicU32; 2],

@@ -7,15 +7,15 @@ use super::region::Span;
 use super::{AllocDirection, EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
-/// From which node an allocation comes.
+/// The node that an allocation comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NodeChoice {
-    /// From any memory, also from memory without a node.
+    /// Any memory, including memory without a node.
     #[default]
     Any,
-    /// From that node, or else from any memory.
+    /// That node, or else any memory.
     Prefer(NodeId),
-    /// From that node or not at all.
+    /// That node only.
     Exact(NodeId),
 }
 
@@ -39,10 +39,10 @@ pub struct EarlyRequest {
     pub align: ByteSize,
     /// The lowest address.
     pub min: PhysAddr,
-    /// The address to end at or below; `None` is the map's current limit (`MEMBLOCK_ALLOC_ACCESSIBLE`), the
-    /// largest address no limit at all (`MEMBLOCK_ALLOC_ANYWHERE`).
+    /// The allocation ends at or below this address. `None` stands for the map's current limit
+    /// (`MEMBLOCK_ALLOC_ACCESSIBLE`), and the largest address for no limit at all (`MEMBLOCK_ALLOC_ANYWHERE`).
     pub max: Option<PhysAddr>,
-    /// From which node.
+    /// The node that the memory comes from.
     pub node: NodeChoice,
 }
 
@@ -82,7 +82,7 @@ impl EarlyRequest {
     }
 }
 
-/// Memory from [`Memblock::alloc`]: its physical address, and the pointer it is written through.
+/// Memory from [`Memblock::alloc`], with its physical address and a pointer to access it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EarlyBlock {
     /// The physical address.
@@ -104,9 +104,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     ///
     /// # Errors
     ///
-    /// [`MemblockError::OutOfMemory`] if nothing fits, [`MemblockError::Alignment`] unless the alignment is a
-    /// power of two (the kernel takes the size of a cache line for 0), [`MemblockError::EmptyRequest`] for 0 bytes
-    /// (for which the kernel returns an address it has not reserved).
+    /// [`MemblockError::OutOfMemory`] if nothing fits. [`MemblockError::Alignment`] unless the alignment is a power of
+    /// two (the kernel replaces 0 by the size of a cache line). [`MemblockError::EmptyRequest`] for 0 bytes (for which
+    /// the kernel returns an address that it has not reserved).
     pub fn find(&self, request: EarlyRequest) -> Result<PhysAddr, MemblockError> {
         request.check()?;
         let window = Span { start: request.min.0, end: request.max.unwrap_or(self.current_limit).0 };
@@ -140,10 +140,11 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(block)
     }
 
-    /// Allocates memory that is mapped and leaves its bytes as they are: the kernel's `memblock_alloc_try_nid_raw`, and with
+    /// Allocates memory that is mapped, without changing its bytes: the kernel's `memblock_alloc_try_nid_raw`, and with
     /// [`NodeChoice::Exact`] its `memblock_alloc_exact_nid_raw`.
     ///
-    /// A maximum above the current limit is lowered to the limit. If nothing fits, the search ignores the minimum.
+    /// A maximum above the current limit is lowered to the limit. If nothing fits, the search is repeated without the
+    /// minimum.
     ///
     /// # Errors
     ///
@@ -161,8 +162,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(EarlyBlock { address, size, pointer })
     }
 
-    /// Frees a block from [`alloc`](Self::alloc) or [`alloc_raw`](Self::alloc_raw), which must not be accessed any more: the kernel's
-    /// `memblock_free`, which takes the pointer where this takes the block.
+    /// Frees a block from [`alloc`](Self::alloc) or [`alloc_raw`](Self::alloc_raw), which must not be accessed
+    /// afterwards: the kernel's `memblock_free`, which takes the pointer instead of a block.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// The range that the array of a list occupies, once it has grown out of the map itself.
+    /// The range that the array of a list occupies, if the list has grown and no longer fits in the map itself.
     #[must_use]
     pub fn array_of(&self, list: RegionList) -> Option<(PhysAddr, ByteSize)> {
         self.list(list).reserved_span().map(|span| (span.base(), span.size()))

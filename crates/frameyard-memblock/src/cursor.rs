@@ -1,8 +1,9 @@
-//! Walks whose whole position is one number, for callers that keep no borrow between two steps.
+//! Walks whose position is a single number, for callers that keep no borrow between two steps.
 //!
-//! Semantics and numbers are those of the kernel's `__next_mem_range` and `__next_mem_range_rev`: the lower half of the number is
-//! the index of a region, the upper half the index of a gap between excluded regions. Gap `n` ends where excluded region `n`
-//! starts. Within Rust, [`Memblock::free_ranges`](crate::Memblock::free_ranges) does the same with less arithmetic.
+//! Semantics and numbers are those of the kernel's `__next_mem_range` and `__next_mem_range_rev`: the lower half of the
+//! number is the index of a region, the upper half the index of a gap between excluded regions. Gap `n` ends where
+//! excluded region `n` starts. In Rust code, [`Memblock::free_ranges`](crate::Memblock::free_ranges) does the same with
+//! less arithmetic.
 
 use super::ranges::RegionFilter;
 use super::region::Span;
@@ -33,7 +34,7 @@ impl RangeCursor {
     }
 }
 
-/// The parts of some regions that other regions leave over.
+/// The parts of some regions that do not overlap the excluded regions.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeWalk<'a> {
     regions: &'a [Region],
@@ -42,7 +43,7 @@ pub struct RangeWalk<'a> {
 }
 
 impl<'a> RangeWalk<'a> {
-    /// All regions, less the excluded ones.
+    /// All regions, without the parts in excluded ones.
     #[must_use]
     pub const fn new(regions: &'a [Region], excluded: Option<&'a [Region]>) -> Self {
         Self { regions, excluded, filter: None }
@@ -70,7 +71,7 @@ impl<'a> RangeWalk<'a> {
 
     /// The next range above the cursor, which moves past it. At the end the cursor becomes [`RangeCursor::END`].
     ///
-    /// Between two adjacent excluded regions lies an empty range, as in the kernel.
+    /// As in the kernel, there is an empty range between two adjacent excluded regions.
     pub fn next(&self, cursor: &mut RangeCursor) -> Option<Region> {
         let (first, mut index) = (cursor.region(), cursor.gap());
         for (at, region) in self.regions.iter().enumerate().skip(first) {

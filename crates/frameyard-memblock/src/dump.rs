@@ -5,13 +5,13 @@ use core::fmt;
 use super::{EarlyMemory, Memblock, Region, RegionList};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Writes both lists, one region a line: the kernel's `memblock_dump_all`, as with `memblock=debug`.
+    /// Writes both lists, one region per line: the kernel's `memblock_dump_all` with `memblock=debug`.
     ///
     /// [`Display`](fmt::Display) does the same.
     ///
     /// # Errors
     ///
-    /// Errors of the writer.
+    /// Those of the writer.
     pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(out, "MEMBLOCK configuration:")?;
         let (memory, reserved) = (self.phys_mem_size().0, self.reserved_size().0);

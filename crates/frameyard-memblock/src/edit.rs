@@ -9,15 +9,15 @@ use super::{EarlyMemory, Memblock, MemblockError, RegionFlags, RegionList, Regio
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Adds memory of no known node: the kernel's `memblock_add`.
+    /// Adds memory without a known node: the kernel's `memblock_add`.
     ///
-    /// If the range overlaps existing memory, only the gaps are filled. Existing regions keep their node and flags. Unlike
-    /// the kernel, the map does not warn about differences.
+    /// If the range overlaps existing memory, only the gaps are filled: existing regions keep their node and flags.
+    /// Unlike the kernel, the map does not warn if these differ.
     ///
     /// # Errors
     ///
     /// [`MemblockError::ListFull`], [`NoRoomToGrow`](MemblockError::NoRoomToGrow) or
-    /// [`Unmapped`](MemblockError::Unmapped) if the list must grow and cannot.
+    /// [`Unmapped`](MemblockError::Unmapped) if the list must grow but cannot.
     pub fn add(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         self.fill_gaps(RegionList::Memory, Span::capped(base, size), self.no_node, RegionFlags::NONE)
     }
@@ -50,12 +50,12 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Removes memory: the kernel's `memblock_remove`. Reservations stay.
     ///
-    /// Unlike the kernel, a list that grows for this does not place its array in the range to be removed.
+    /// Unlike in the kernel, a list that grows for this does not place its array in the range to be removed.
     ///
     /// # Errors
     ///
-    /// Those of [`add`](Self::add): splitting a region takes a slot. The kernel requires two free slots
-    /// each time; this map requires only the slots that it needs, unless it is [lent](Self::lent).
+    /// Those of [`add`](Self::add): splitting a region takes a slot. The kernel always requires two free slots. This
+    /// map requires only the slots that it needs, unless it is [lent](Self::lent).
     pub fn remove(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
         self.make_room_to_isolate(RegionList::Memory, span)?;
@@ -63,9 +63,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Drops the reservation of a range, regardless of the call that made it: the kernel's `memblock_phys_free`.
+    /// Drops the reservation of a range, whichever call made it: the kernel's `memblock_phys_free`.
     ///
-    /// Parts of the range that are not reserved stay free. Freeing twice is not an error.
+    /// Parts of the range need not be reserved, so freeing a range twice is not an error.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Splits regions so that none extends across an end of the range; returns the indices of the regions inside.
     ///
-    /// The kernel's internal `memblock_isolate_range`. A split stays, and no allocation extends across it, until an
-    /// operation changes an adjacent region or the caller calls [`cap`](Self::cap) or [`merge`](Self::merge).
+    /// The kernel's internal `memblock_isolate_range`. A split lasts until an operation changes an adjacent region or
+    /// the caller calls [`cap`](Self::cap) or [`merge`](Self::merge). Until then, no allocation extends across it.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Marks mirrored memory, which allocations prefer from now on: the kernel's `memblock_mark_mirror`.
     ///
-    /// The kernel ignores this call unless it was booted with mirrored kernel memory. Here the caller decides by calling.
+    /// The kernel ignores this call unless it was booted with mirrored kernel memory. Here it always takes effect.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use super::RegionList;
 use frameyard_units::{ByteSize, PhysAddr, messages};
 
-/// Error of an operation on the early memory map. The operation has changed nothing that it was asked to change.
+/// The error of an operation on the early memory map. The operation has changed nothing that it was asked to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemblockError {
     /// The list is full and may not grow. (The kernel panics.)
@@ -38,14 +38,15 @@ pub enum MemblockError {
     },
     /// The alignment is not a power of two.
     Alignment(ByteSize),
-    /// A list of lent state is not sorted, or has an empty region, overlapping ones, or one past the end of the address space.
+    /// A list of lent state is not sorted, or it has an empty region, overlapping regions, or a region that extends
+    /// past the end of the address space.
     Disordered {
         /// Which list.
         list: RegionList,
-        /// The first region that is wrong or stands behind a wrong one.
+        /// The first region that is wrong or comes after a wrong one.
         index: usize,
     },
-    /// An allocation of no bytes.
+    /// The request was for 0 bytes.
     EmptyRequest,
     /// No free memory has the requested size and alignment within the requested limits and nodes.
     OutOfMemory {

@@ -1,4 +1,4 @@
-//! Growth: a full list doubles into memory that the map allocates from itself.
+//! Growth: a full list moves to an array of twice the size, which the map allocates from itself.
 
 use super::early_memory::MappedRegions;
 use super::map::GrowthRules;

@@ -1,11 +1,11 @@
-//! A map whose state lies outside it: a caller lends the two arrays for one operation and takes them back.
+//! A map whose state is kept elsewhere: a caller lends the two arrays for one operation and takes them back.
 //!
-//! The C interface works in this way. Its `struct memblock` is the state, and its users may write to it between two calls. Each
-//! call makes a [`Memblock`] of the struct's fields, performs one operation and writes the fields back. So one set of algorithms
-//! serves both languages.
+//! The C interface works this way. Its `struct memblock` is the state, and its users may write to it between two calls.
+//! Each call makes a [`Memblock`] from the fields of the struct, performs one operation, and writes the fields back. So
+//! both languages use the same algorithms.
 //!
-//! A map holds lists in their own arrays as well as arrays elsewhere, because a list that has grown lies in memory of the map.
-//! A lent array is such an array without a reservation.
+//! A map supports arrays outside itself anyway, because a list that has grown has its array in memory of the map. A
+//! lent array is such an array without a reservation.
 
 use core::ptr::NonNull;
 
@@ -27,7 +27,7 @@ pub struct LentList {
     pub len: usize,
     /// The number of slots.
     pub capacity: usize,
-    /// The reserved range in which the array lies; `None` if the map must not free it.
+    /// The reserved range that contains the array; `None` if the map must not free it.
     pub reserved_at: Option<(PhysAddr, ByteSize)>,
 }
 
@@ -53,7 +53,7 @@ impl LentList {
     }
 }
 
-/// The state of a map outside it.
+/// The state of a map, kept outside it.
 #[derive(Clone, Copy, Debug)]
 pub struct LentState {
     /// The list of memory.
@@ -75,11 +75,12 @@ pub struct LentState {
 }
 
 impl<M: EarlyMemory> Memblock<M, 0> {
-    /// A map of lent state.
+    /// Makes a map from lent state.
     ///
-    /// It grows and merges as `mm/memblock.c` does: an operation that may split regions demands two free slots, and the array of the
-    /// memory list may lie in any free memory, even in memory that [`remove`](Self::remove) drops: its reservation stays. A
-    /// [`cap`](Self::cap) leaves its splits, until a change of flags or nodes reaches one of the two parts.
+    /// It grows and merges as `mm/memblock.c` does. An operation that may split regions requires two free slots. The
+    /// new array of the memory list may be in any free memory, even in memory that [`remove`](Self::remove) is about to
+    /// drop, in which case its reservation stays. A [`cap`](Self::cap) leaves its splits in place until a change of
+    /// flags or nodes reaches one of the two parts.
     ///
     /// # Safety
     ///
@@ -103,7 +104,7 @@ impl<M: EarlyMemory> Memblock<M, 0> {
         }
     }
 
-    /// Ends the loan. Arrays that have grown are elsewhere now.
+    /// Ends the loan, and returns the state. Arrays that have grown are in a different place now.
     pub fn take_back(self) -> LentState {
         LentState {
             current_limit: self.current_limit,
@@ -119,9 +120,10 @@ impl<M: EarlyMemory> Memblock<M, 0> {
 }
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Checks both lists: sorted, without empty or overlapping regions, and none past the end of the address space.
+    /// Checks that both lists are sorted and have no empty region, no overlapping regions, and no region past the end
+    /// of the address space.
     ///
-    /// Only lent state can fail. Linear in the lists.
+    /// Only lent state can fail this check. Takes time linear in the length of the lists.
     ///
     /// # Errors
     ///

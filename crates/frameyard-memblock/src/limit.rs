@@ -1,4 +1,4 @@
-//! Limits: trims memory to an alignment, a range or an amount.
+//! Limits: trimming memory to an alignment, a range or an amount.
 
 use super::growth::ArrayPlace;
 use super::map::GrowthRules;
@@ -7,8 +7,8 @@ use super::{EarlyMemory, Memblock, MemblockError, Region, RegionFlags, RegionLis
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Trims each memory region to whole multiples of `align` and drops regions without one:
-    /// the kernel's `memblock_trim_memory`. Reservations stay.
+    /// Trims each memory region to multiples of `align`, and drops a region in which nothing is left: the kernel's
+    /// `memblock_trim_memory`. Reservations stay.
     ///
     /// Unlike in the kernel, the total memory size is correct afterwards.
     ///

@@ -1,4 +1,4 @@
-//! The map itself: its two lists and the settings that allocations follow.
+//! The map itself: its two lists, and the settings for allocations.
 
 use frameyard_units::{Geometry, PhysAddr};
 
@@ -38,20 +38,20 @@ pub(crate) enum GrowthRules {
 
 /// The early memory map: a list of memory and a list of reservations.
 ///
-/// Semantics are those of Linux 6.12's `mm/memblock.c`. Each function names the kernel function that it follows and the
-/// differences. For all functions:
+/// Its semantics are those of Linux 6.12's `mm/memblock.c`. The documentation of each function names the kernel
+/// function that it follows, and the differences. For all functions:
 ///
 /// - A range that extends past the end of the address space is truncated there (`memblock_cap_size`). The last byte of the
 ///   address space is never part of a region. An empty range changes nothing.
-/// - An operation that fails has not changed what it was asked to change. The array of a list may have grown, which shows
-///   only in the reserved list. If a list cannot grow, the kernel panics; this map returns an error.
+/// - An operation that fails has not changed what it was asked to change. The array of a list may have grown, which is
+///   visible only in the reserved list. If a list cannot grow, this map returns an error, where the kernel panics.
 /// - When a list moves to a larger array, the map drops the reservation of the old array, including any other reservation
 ///   of the same bytes. Until then, functions that would drop it refuse. (The kernel does not check.)
 ///
-/// Cost: a search is binary. An edit is linear in the length of its list.
+/// Cost: searches are binary. An edit takes time linear in the length of its list.
 ///
-/// `M` maps physical memory. `INLINE` is the number of regions in each list before it must grow: at least 4, checked at
-/// compile time.
+/// `M` maps physical memory. `INLINE` is the number of regions that each list has room for before it must grow; it is
+/// at least 4, which is checked at compile time.
 ///
 /// ```
 /// use frameyard_memblock::{EarlyRequest, Memblock, NothingMapped};
@@ -91,8 +91,8 @@ impl<M: EarlyMemory> Memblock<M> {
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// An empty map.
     ///
-    /// The map uses only the page size of the geometry: arrays occupy whole pages, frames are whole pages of memory, and
-    /// the first page of the address space is never allocated.
+    /// Of the geometry, the map uses only the page size: arrays occupy whole pages, frames are whole pages of memory,
+    /// and the first page of the address space is never allocated.
     #[must_use]
     pub const fn with_geometry(mapping: M, geometry: Geometry) -> Self {
         Self {
@@ -112,7 +112,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Allows full lists to grow: the kernel's `memblock_allow_resize`.
     ///
-    /// Call it after reserving all memory in use, because a list grows into memory that the map considers free.
+    /// Call this only after all memory in use is reserved, because a list grows into memory that the map considers
+    /// free.
     pub const fn allow_resize(&mut self) {
         self.can_resize = true;
     }
@@ -128,13 +129,14 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.direction = direction;
     }
 
-    /// The upper limit of allocations without their own maximum.
+    /// The upper limit of allocations that have no maximum of their own.
     #[must_use]
     pub const fn current_limit(&self) -> PhysAddr {
         self.current_limit
     }
 
-    /// Sets the upper limit of allocations without their own maximum: `memblock_set_current_limit`.
+    /// Sets the upper limit of allocations that have no maximum of their own: the kernel's
+    /// `memblock_set_current_limit`.
     pub const fn set_current_limit(&mut self, limit: PhysAddr) {
         self.current_limit = limit;
     }
@@ -150,13 +152,14 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.movable_nodes = movable_nodes;
     }
 
-    /// Whether any memory was ever marked mirrored, so that allocations prefer it: `memblock_has_mirror`.
+    /// Whether any memory was ever marked mirrored, so that allocations prefer such memory: the kernel's
+    /// `memblock_has_mirror`.
     #[must_use]
     pub const fn has_mirror(&self) -> bool {
         self.has_mirror
     }
 
-    /// The geometry given at creation.
+    /// The geometry that the map was created with.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
         self.geometry

@@ -1,4 +1,4 @@
-//! Queries.
+//! Queries: what there is at an address or in a range, and total sizes.
 
 use super::region::Span;
 use super::{EarlyMemory, Memblock, Region, RegionFlags, RegionList};
@@ -23,7 +23,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.memory_at(address).is_some()
     }
 
-    /// Whether the address has memory that may be mapped: the kernel's `memblock_is_map_memory`.
+    /// Whether there is memory at an address that may be mapped: the kernel's `memblock_is_map_memory`.
     #[must_use]
     pub fn is_map_memory(&self, address: PhysAddr) -> bool {
         self.memory_at(address).is_some_and(|region| !region.flags.contains(RegionFlags::NOMAP))
@@ -60,7 +60,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.list(list).overlaps(Span::capped(base, size))
     }
 
-    /// The node of the memory at an address; `None` where there is no memory, or memory without a node.
+    /// The node of the memory at an address; `None` if there is no memory there, or memory without a node.
     #[must_use]
     pub fn node_of(&self, address: PhysAddr) -> Option<NodeId> {
         self.memory_at(address)?.node.id()

@@ -29,8 +29,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Reservations, lowest first: the kernel's `for_each_reserved_mem_range`.
     ///
-    /// Unlike the kernel, the map can filter reservations by node: the node that [`set_node`](Self::set_node) gave them.
-    /// By default a reservation has no node.
+    /// Unlike the kernel, the map can filter reservations by the node that [`set_node`](Self::set_node) gave them. By
+    /// default a reservation has no node.
     pub fn reserved_ranges(&self, node: NodeFilter) -> impl DoubleEndedIterator<Item = Region> {
         self.reserved().iter().filter(move |region| node.admits(region.node.id())).copied()
     }
@@ -38,9 +38,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Memory that is not reserved, lowest first, or with `.rev()` highest first: the kernel's
     /// `for_each_free_mem_range` and `for_each_free_mem_range_reverse`.
     ///
-    /// Each item is inside one memory region and has that region's node and flags. `flags` selects as in the kernel: with
-    /// `MIRROR` only mirrored memory, `NOMAP` and `DRIVER_MANAGED` memory only with these, and on a map with
-    /// movable nodes `HOTPLUG` memory only with that.
+    /// Each item is inside one memory region and has that region's node and flags. `flags` selects memory as in the
+    /// kernel. With `MIRROR`, only mirrored memory is visited. `NOMAP` and `DRIVER_MANAGED` memory is visited only with
+    /// the same flag and, on a map with movable nodes, `HOTPLUG` memory too.
     #[must_use]
     pub fn free_ranges(&self, node: NodeFilter, flags: RegionFlags) -> FreeRanges<'_> {
         FreeRanges {

@@ -1,4 +1,4 @@
-//! Regions with a node and flags, and the types that name a list or filter one.
+//! Regions with a node and flags, and the types that select a list or filter it.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -7,8 +7,8 @@ use frameyard_units::{ByteSize, Geometry, NodeId, PfnRange, PhysAddr};
 
 /// A range of physical memory with one node and one set of flags.
 ///
-/// The end of a region in a list never wraps: the last byte of the address space belongs to no region. The layout is that of
-/// the kernel's `struct memblock_region`.
+/// The end of a region in a list never wraps, because the last byte of the address space belongs to no region. The
+/// layout is that of the kernel's `struct memblock_region`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub struct Region {
@@ -59,7 +59,7 @@ impl Region {
 
 /// The node of a region, or none: the kernel's `nid`.
 ///
-/// Regions merge only if their numbers are equal. Numbers that name no node are therefore kept as they are.
+/// Regions merge only if their numbers are equal, so even numbers that cannot be a node are kept as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct RegionNode(pub i32);
@@ -126,7 +126,7 @@ impl RegionFlags {
         self.0
     }
 
-    /// The flags with the kernel's number. Bits without a name are kept.
+    /// The flags with the kernel's number. Unnamed bits are kept.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -138,7 +138,7 @@ impl RegionFlags {
         self.0 & other.0 == other.0
     }
 
-    /// The union with `other`.
+    /// The union of these flags and `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -159,7 +159,7 @@ impl BitOr for RegionFlags {
 }
 
 impl fmt::Debug for RegionFlags {
-    /// The names joined by `|`, or `NONE`.
+    /// Writes the names joined by `|`, or `NONE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Self::NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| name);
         f.write_str(names.next().unwrap_or(&"NONE"))?;

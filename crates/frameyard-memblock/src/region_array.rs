@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! Between two operations the regions are sorted by base, none is empty and no two overlap. Two neighbours that could be
-//! merged exist only after [`RegionArray::isolate`] and before the next merge.
+//! Between two operations, the regions are sorted by base, none is empty, and no two overlap. Neighbours that could be
+//! merged exist only between [`RegionArray::isolate`] and the next merge.
 
 use core::ops::Range;
 use core::ptr::NonNull;

@@ -1,7 +1,8 @@
-//! Errors and their messages: `errors!` declares both together, `messages!` serves types that are declared by hand.
+//! Errors and their messages: `errors!` declares a type and its messages together, and `messages!` adds messages to a
+//! type that is declared by hand.
 
-/// Implements `Display` and `Error` for an error type: one message per pattern, which may name what the pattern binds. For use
-/// inside Frameyard's crates.
+/// Implements `Display` and `Error` for an error type, with one message per pattern. The message may use names that the
+/// pattern binds. For use inside Frameyard's crates.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! messages {
@@ -18,9 +19,9 @@ macro_rules! messages {
     };
 }
 
-/// Declares an error enumeration: `Variant = "message"`, `Variant(field: Type) = "message"` or
-/// `Variant { field: Type } = "message"`. The message names fields in braces; arguments in parentheses behind it fill
-/// its other places. Implements `Display` and `Error`. For use inside Frameyard's crates.
+/// Declares an error enumeration. A variant is `Variant = "message"`, `Variant(field: Type) = "message"` or `Variant {
+/// field: Type } = "message"`. The message may use fields by name in braces; arguments in parentheses after it fill its
+/// remaining placeholders. Implements `Display` and `Error`. For use inside Frameyard's crates.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! errors {

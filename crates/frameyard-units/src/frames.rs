@@ -10,14 +10,15 @@ use crate::{Order, PageCount};
 pub struct Pfn(pub u64);
 
 impl Pfn {
-    /// The first frame of the naturally aligned `order` block that contains this frame.
+    /// The first frame of the naturally aligned block of order `order` that contains this frame.
     #[inline(always)]
     #[must_use]
     pub const fn align_down(self, order: Order) -> Self {
         Self(self.0 & !((1u64 << order.0) - 1))
     }
 
-    /// The lowest frame at or above this one at which an `order` block can start; `None` if that exceeds `u64`.
+    /// The lowest frame at or above this one at which a block of order `order` can start; `None` if it does not fit in
+    /// a `u64`.
     #[inline]
     #[must_use]
     pub const fn align_up(self, order: Order) -> Option<Self> {
@@ -27,14 +28,14 @@ impl Pfn {
         }
     }
 
-    /// Whether an `order` block can start at this frame.
+    /// Whether a block of order `order` can start at this frame.
     #[inline(always)]
     #[must_use]
     pub const fn is_aligned(self, order: Order) -> bool {
         self.0 & ((1u64 << order.0) - 1) == 0
     }
 
-    /// The first frame of the buddy of the `order` block that starts at this frame.
+    /// The first frame of the buddy of the block of order `order` that starts at this frame.
     #[inline(always)]
     #[must_use]
     pub const fn buddy(self, order: Order) -> Self {
@@ -152,7 +153,7 @@ impl PfnRange {
         Some(self.start.natural_order(limit).min(fits))
     }
 
-    /// The largest naturally aligned blocks, of at most `limit`, that the range can be cut into, ascending.
+    /// Divides the range into the largest naturally aligned blocks of order `limit` at most, in ascending order.
     #[inline]
     pub fn blocks(mut self, limit: Order) -> impl Iterator<Item = Block> {
         core::iter::from_fn(move || {
@@ -180,7 +181,7 @@ impl fmt::Display for PfnRange {
 pub struct Block {
     /// The first frame.
     pub pfn: Pfn,
-    /// `2^order` frames.
+    /// The order: the block has `2^order` frames.
     pub order: Order,
 }
 

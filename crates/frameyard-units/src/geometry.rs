@@ -1,7 +1,7 @@
 //! Geometry: page size, section size, pageblock order and maximum order, fixed when a yard is created.
 //!
-//! The page size is the size of a frame: the smallest block that a yard allocates. A yard keeps a page structure for each frame, so the
-//! larger its frames are, the smaller is the part of its memory that metadata takes. [`Geometry::of_frames`] has numbers.
+//! The page size is the size of a frame, the smallest block that a yard allocates. A yard keeps a page structure for
+//! each frame, so with larger frames, metadata takes a smaller part of its memory; [`Geometry::of_frames`] has numbers.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub struct Geometry {
     max_order: Order,
 }
 
-/// The reason why a [`Geometry`] was rejected.
+/// Why a [`Geometry`] was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
     /// The page size is not a power of two from 4 KiB to 1 GiB.
@@ -29,7 +29,7 @@ pub enum GeometryError {
     MaxOrder(Order),
     /// The pageblock order is 0 or above the maximum order.
     PageblockOrder(Order),
-    /// The section holds less than one maximum-order block or more than 2³² pages.
+    /// The section has less than one maximum-order block or more than 2³² pages.
     SectionPages(ByteSize),
 }
 
@@ -51,14 +51,14 @@ impl fmt::Display for GeometryError {
 
 impl core::error::Error for GeometryError {}
 
-/// The reason why no order has blocks of a size.
+/// Why no order has blocks of a given size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockSizeError {
     /// The requested size.
     pub size: ByteSize,
-    /// The smallest block: a frame.
+    /// The size of the smallest block, a frame.
     pub smallest: ByteSize,
-    /// The largest block.
+    /// The size of the largest block.
     pub largest: ByteSize,
 }
 
@@ -80,8 +80,9 @@ impl Geometry {
 
     /// The geometry of a pool of frames of one size: pageblocks of 16 frames, sections of 512, blocks of 1 to 512 frames.
     ///
-    /// With frames of 2 MiB, pageblocks have 32 MiB, and sections and the largest blocks 1 GiB. A frame costs less than 80 bytes in memory
-    /// map and control region (0.004 %), beside what the yard keeps for each CPU and zone.
+    /// With frames of 2 MiB, a pageblock is 32 MiB, and a section and the largest block are 1 GiB. Each frame takes
+    /// less than 80 bytes of memory map and control region (0.004 %), in addition to what the yard keeps for each CPU
+    /// and zone.
     ///
     /// ```
     /// use frameyard_units::{ByteSize, Geometry, Order};
@@ -96,7 +97,7 @@ impl Geometry {
     ///
     /// # Errors
     ///
-    /// [`GeometryError::PageSize`].
+    /// [`GeometryError::PageSize`] if `frame_size` is not a valid page size.
     pub const fn of_frames(frame_size: ByteSize) -> Result<Self, GeometryError> {
         let (pageblock, largest) = (Order(4), Order(9));
         // `new` refuses a size that overflows here before it looks at the section.
@@ -184,7 +185,8 @@ impl Geometry {
         self.max_order
     }
 
-    /// The largest order of an allocated block: that of 1 GiB, or [`max_order`](Self::max_order) where that is more.
+    /// The largest order of an allocated block: the order of 1 GiB, or [`max_order`](Self::max_order) if that is
+    /// larger.
     ///
     /// ```
     /// use frameyard_units::{Geometry, Order};
@@ -230,7 +232,7 @@ impl Geometry {
     ///
     /// # Errors
     ///
-    /// [`BlockSizeError`] for a size below that of a frame, above that of the largest block, or between two orders.
+    /// [`BlockSizeError`] if the size is smaller than a frame, larger than the largest block, or not a power of two.
     pub const fn block_order(self, size: ByteSize) -> Result<Order, BlockSizeError> {
         let (smallest, largest) = (self.page_size(), self.size_of(self.largest_order().pages()));
         if !size.0.is_power_of_two() || size.0 < smallest.0 || size.0 > largest.0 {

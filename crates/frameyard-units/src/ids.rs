@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-/// A memory node: memory at one distance from each CPU.
+/// A memory node: a part of memory that is equally far from any given CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct NodeId(pub u16);
 
 impl NodeId {
-    /// Index of this node in a table with one entry per node.
+    /// The index of this node in a table with one entry per node.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -33,7 +33,7 @@ impl fmt::Display for NodeId {
 pub struct CpuId(pub u32);
 
 impl CpuId {
-    /// Index of this CPU in a table with one entry per CPU.
+    /// The index of this CPU in a table with one entry per CPU.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {

@@ -16,7 +16,7 @@ pub enum ZoneKind {
     Normal = 2,
     /// Memory for movable allocations only.
     Movable = 3,
-    /// Device memory: it has page structures and no free lists.
+    /// Device memory, which has page structures but no free lists.
     Device = 4,
 }
 
@@ -27,7 +27,7 @@ impl ZoneKind {
     /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The kernel's name of the zone.
+    /// The kernel's name for the zone.
     #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -93,7 +93,7 @@ impl fmt::Display for ZoneId {
     }
 }
 
-/// Migration type of a pageblock, a free list or an allocation: groups frames by mobility.
+/// The migration type of a pageblock, a free list or an allocation. It groups frames by mobility.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum MigrateType {
@@ -105,7 +105,7 @@ pub enum MigrateType {
     Reclaimable = 2,
     /// Reserved for atomic high-order allocations.
     HighAtomic = 3,
-    /// Contiguous memory area: lent to movable allocations until its owner claims it.
+    /// A contiguous memory area, which movable allocations use until a request claims it.
     Cma = 4,
     /// Isolated: nothing is allocated from it.
     Isolate = 5,
@@ -122,7 +122,7 @@ impl MigrateType {
     /// The number of types that have per-CPU lists: types 0 to `PER_CPU - 1`.
     pub const PER_CPU: usize = 3;
 
-    /// The kernel's name of the type.
+    /// The kernel's name for the type.
     #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {

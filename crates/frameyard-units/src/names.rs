@@ -1,4 +1,4 @@
-//! Enumerations with a name for each variant, as command lines and tables use them.
+//! Enumerations with a name for each variant, for command lines and tables.
 
 /// Error of parsing a name that matches no variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +7,7 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// Builds the error for the valid names, separated by commas.
+    /// Builds the error from the valid names, separated by commas.
     #[inline]
     #[must_use]
     pub const fn among(choices: &'static str) -> Self {

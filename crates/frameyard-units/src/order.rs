@@ -60,7 +60,7 @@ impl core::iter::Sum for PageCount {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Order(pub u8);
 
-/// The number of orders in a zone's tables: 0 to 15. Loom models have 3, because they pay for each word.
+/// The number of orders in a zone's tables: 0 to 15. Loom models have only 3, because every word costs them time.
 pub const ORDER_SLOTS: usize = if cfg!(loom) { 3 } else { 16 };
 
 impl Order {
@@ -81,7 +81,7 @@ impl Order {
         self.0 as usize
     }
 
-    /// The smallest order whose blocks hold `count` frames; `None` if a block of 2⁶³ frames is too small.
+    /// The smallest order whose blocks have at least `count` frames; `None` if even a block of 2⁶³ frames is too small.
     #[inline]
     #[must_use]
     pub const fn covering(count: PageCount) -> Option<Self> {

@@ -1,11 +1,11 @@
-//! Boot: from ranges of memory to a yard with a memory map, a control region and free blocks.
+//! Boot: creating a yard from a list of memory ranges.
 //!
 //! 1. [`Layout::plan`] computes the sizes of the map and the control region. It allocates nothing.
 //! 2. The caller provides both regions, zeroed.
 //! 3. `init` writes them. It uses no heap.
 //!
-//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire. A process that finds
-//! the magic word therefore sees the whole yard. A process that does not find it gets [`AttachError::NoYard`].
+//! `init` writes the header's magic word last, with Release, and `attach` reads it first, with Acquire. So a process
+//! that finds the magic word sees the whole yard. A process that does not find it gets [`AttachError::NoYard`].
 
 use core::fmt;
 
@@ -48,11 +48,12 @@ pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 /// The maximum number of CPUs of a yard.
 const MAX_CPUS: usize = 1 << 16;
 
-/// The ranges of a yard's memory. Ranges come in ascending order. Ranges of memory do not overlap; reserved ones may.
+/// The source of a yard's memory ranges. It reports ranges in ascending order. Ranges of memory must not overlap;
+/// reserved ranges may.
 ///
-/// Planning and creation read a source several times, and it should report the same ranges each time. If it changes
-/// between planning and creation, creation fails with [`BootError::LayoutMismatch`] or uses the ranges that it reports
-/// last. If it changes during planning, [`Layout::plan`] may panic.
+/// Planning and creation read the source several times, so it should report the same ranges each time. If they change
+/// between planning and creation, creation fails with [`BootError::LayoutMismatch`] or uses the ranges reported last.
+/// If they change during planning, [`Layout::plan`] may panic.
 pub trait MemorySource {
     /// Calls `visit` with each range of memory and its node.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId));
@@ -60,20 +61,20 @@ pub trait MemorySource {
     /// Calls `visit` with each range that the allocator must not use.
     fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange));
 
-    /// Calls `visit` with each contiguous memory area. Areas consist of whole maximum-order blocks.
+    /// Calls `visit` with each contiguous memory area. An area consists of whole maximum-order blocks.
     fn for_each_cma(&self, visit: &mut dyn FnMut(PfnRange)) {
         let _ = visit;
     }
 }
 
-/// A [`MemorySource`] that consists of slices.
+/// A [`MemorySource`] made of slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryTable<'a> {
-    /// Ranges of memory, ascending, without overlap, and the node of each.
+    /// Ranges of memory with the node of each, ascending and without overlap.
     pub memory: &'a [(PfnRange, NodeId)],
-    /// Ranges kept from the allocator, ascending, without overlap.
+    /// Ranges that the allocator must not use, ascending and without overlap.
     pub reserved: &'a [PfnRange],
-    /// Contiguous memory areas, ascending, without overlap, of whole maximum-order blocks.
+    /// Contiguous memory areas of whole maximum-order blocks, ascending and without overlap.
     pub cma: &'a [PfnRange],
 }
 
@@ -97,13 +98,13 @@ pub enum MovableMemory {
     /// No Movable zone.
     #[default]
     None,
-    /// About this number of pages, over all nodes.
+    /// About this many pages over all nodes.
     Pages(PageCount),
     /// About this percentage of all pages, 0 to 100.
     Percent(u8),
 }
 
-/// The ends of the low zones. 0: the machine has no such zone.
+/// Where the low zones end. An end of 0 means that the machine has no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneLimits {
     /// End of the DMA zone.
@@ -127,40 +128,43 @@ impl Default for ZoneLimits {
 
 /// Whether the yard fills freed frames with a pattern and checks it at the next allocation.
 ///
-/// Needs a platform with access to the bytes of frames. Map initialisation fills all free frames with the pattern.
+/// The platform must map the bytes of frames. Map initialisation fills all free frames with the pattern, so it writes
+/// to all free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Poisoning {
     /// No pattern.
     #[default]
     Off,
-    /// If a frame was written to while it was free, the allocation fails with an error that names the frame, and the
-    /// yard never allocates the frame again.
+    /// Fill and check. If a frame was written to while it was free, its next allocation fails with an error that names
+    /// the frame, and the yard never allocates that frame again.
     On,
 }
 
-/// The properties of a yard, other than its memory.
+/// The configuration of a yard: everything except its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct YardConfig<'a> {
     /// Page size, section size, pageblock order, maximum order.
     pub geometry: Geometry,
     /// The node of each CPU.
     pub cpus: &'a [NodeId],
-    /// Distances between nodes, row by row, 10 for a node to itself; absent: 10 and 20.
+    /// Distances between nodes, row by row, with 10 for a node to itself. `None`: 10 within a node and 20 between
+    /// nodes.
     pub distances: Option<&'a [u8]>,
     /// The ends of the low zones.
     pub zone_limits: ZoneLimits,
-    /// How much memory is Movable.
+    /// How much memory the Movable zones get.
     pub movable: MovableMemory,
     /// How watermarks and reserves are set.
     pub watermarks: WatermarkOptions,
     /// How per-CPU lists are sized.
     pub pcp_sizing: PcpSizing,
-    /// For each CPU, the number of its cache group, from 0. CPUs of a group share a cache. Absent: groups of sixteen CPUs of
-    /// one node.
+    /// For each CPU, the number of its cache group, from 0. The CPUs of a group share a cache. `None`: groups of
+    /// sixteen CPUs of one node.
     pub cache_groups: Option<&'a [u16]>,
     /// How frames are transferred between per-CPU lists and zones.
     pub policy: ZonePolicy,
-    /// Whether the yard keeps whole pageblocks in stock. [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
+    /// Whether the yard keeps a stock of whole free pageblocks. [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode)
+    /// changes it.
     pub defrag_mode: DefragMode,
     /// Whether the yard keeps regions of 1 GiB clean. [`Yard::set_clean_regions`](crate::Yard::set_clean_regions) changes it.
     pub clean_regions: CleanRegions,
@@ -170,14 +174,14 @@ pub struct YardConfig<'a> {
     pub checks: PageChecks,
     /// When and how the memory map is initialised.
     pub map_init: MapInit,
-    /// Frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside memory or
-    /// in its holes. The memory map covers them too, in whole sections. Their page structures must be mapped, readable
-    /// and zero from the start.
+    /// The frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside
+    /// memory or in its holes. The memory map covers them too, in whole sections, and their page structures must be
+    /// mapped, readable and zero from the start. `None`: no devices.
     pub device_space: Option<PfnRange>,
 }
 
 impl<'a> YardConfig<'a> {
-    /// The defaults for a machine with these CPUs.
+    /// The default configuration for a machine with these CPUs.
     #[must_use]
     pub fn new(cpus: &'a [NodeId]) -> Self {
         Self {

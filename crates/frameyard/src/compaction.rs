@@ -1,9 +1,9 @@
-//! Compaction: moves allocated blocks together, so that free memory forms large blocks.
+//! Compaction: moving allocated blocks together, so that free memory forms large blocks.
 //!
-//! Two scanners move towards each other in a zone (the kernel's `compact_zone`). The migrate scanner starts at the bottom and has
-//! the owners of counted blocks isolate them: these are the sources. The free scanner starts at the top and isolates free blocks:
-//! these are the targets. The owners move contents from sources to targets, and the compactor frees the sources. A run ends
-//! when the scanners meet.
+//! Two scanners move towards each other in a zone (the kernel's `compact_zone`). The migrate scanner starts at the
+//! bottom and asks the owners of counted blocks to isolate them; these are the sources. The free scanner starts at the
+//! top and isolates free blocks; these are the targets. The owners move contents from sources to targets, and the
+//! compactor frees the sources. A run ends when the scanners meet.
 //!
 //! [`YardCompaction`](crate::views::YardCompaction) runs it on request, for an allocation and in the background.
 //!

@@ -1,7 +1,7 @@
-//! Typed tables in the control region: the memory, beside the memory map, that holds all state of a yard.
+//! Typed tables in the control region, which together with the memory map contains all state of a yard.
 //!
-//! It contains only atomics, whose values are frame numbers, indices and counts, and all-zero bytes are a valid initial state.
-//! So several processes can share the region, each at its own address.
+//! The region consists of atomics whose values are frame numbers, indices and counts, never addresses, and all zero is
+//! a valid initial state. So several processes can share it, each at its own address.
 
 use core::ptr::NonNull;
 

@@ -1,9 +1,9 @@
-//! Counting: a platform that counts what a yard does: accesses to page structures and to other shared
-//! lines, distinct cache lines touched under the zone lock and outside it, and lock acquisitions by kind. Feature `counting`.
+//! A platform that counts what a yard does: accesses to page structures and other shared lines, distinct cache lines
+//! touched under the zone lock and outside it, and lock acquisitions by kind. Needs the feature `counting`.
 //!
-//! A `CountingPlatform` wraps another platform and passes each call on. Attach a second view of an existing yard with it
-//! (`Yard::attach`) and run the counted workload through that view. Counting makes each access slower, so time and count in
-//! separate runs.
+//! A `CountingPlatform` wraps another platform and passes each call on to it. Attach a second view of an existing yard
+//! with it (`Yard::attach`), and run the workload to be counted through that view. Counting makes each access slower,
+//! so measure times in a separate run.
 //!
 //! # What is counted
 //!

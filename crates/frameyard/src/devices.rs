@@ -1,10 +1,10 @@
 //! Page maps of device memory: page structures for ranges of frames outside memory, as compound pages or base pages.
 //!
 //! A device is a range of frames in the device space of a yard. Mapping it writes the page structures of its layout, in
-//! parallel. Then two words of each section lead from any frame to the page that counts its users. There are four layouts
-//! ([`MapLayout`]):
+//! parallel. Then two words for each section lead from any frame to the page that counts its users. There are four
+//! layouts ([`MapLayout`]):
 //!
-//! | layout | page structures per compound page | map pages that remain, of 2 MiB / 1 GiB | can split |
+//! | layout | page structures per compound page | map pages that remain for 2 MiB / 1 GiB | can split |
 //! |---|---|---|---|
 //! | full | one per frame | 8 / 4096 | yes |
 //! | deduplicated (HVO) | one per frame; map pages that hold only tails are one shared page of zeroes | 1 / 1 | yes |
@@ -23,13 +23,13 @@
 //!
 //! # The map of the device space
 //!
-//! The page structures of the device space are readable at all times, and zero until a device writes them. So a look-up may read
-//! the page that it found at any later time. Only these CPUs write:
+//! The page structures of the device space are readable at all times, and zero until a device writes them. So a look-up
+//! may read the page that it has found at any later time. Only these CPUs write to them:
 //!
 //! - the CPU that maps or removes a device: the structures of its layout;
 //! - the CPU that splits or joins a compound page: the page that it has frozen;
-//! - a CPU that found the count of references above zero: counts and owner's words. For a part of a split page it also holds a
-//!   reference to the head. The count of a tail of an unsplit page is zero, so no CPU writes to tails.
+//! - a CPU that found the reference count above zero: counts and owner words. For a part of a split page it also holds
+//!   a reference on the head. The count of a tail of an unsplit page is zero, so no CPU writes to tails.
 //!
 //! # Protocol
 //!
@@ -39,12 +39,13 @@
 //!
 //! - **Look-up** (`PageMap::page`): section entry (Acquire), head by natural alignment, the head's tag. No write, no
 //!   lock.
-//! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and section entry
-//!   again; release the references if either has changed. In a split compound page: get one reference on the head, get those on
-//!   the frame's own page, release the head's. A join freezes the head first, so no get reaches a part that is about to become
-//!   a tail. If the page changes between the read of the count and the exchange, the exchange fails. A failed exchange is
-//!   still a write to the processor. So a platform that makes map pages read-only asks for marks around gets, and waits for
-//!   gets in progress ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
+//! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and
+//!   section entry again; release the references if either has changed. In a split compound page: get one reference on
+//!   the head, get those on the frame's own page, release the head's. A join freezes the head first, so no get reaches
+//!   a part that is about to become a tail. If the page changes between the read of the count and the exchange, the
+//!   exchange fails. But to the processor even a failed exchange is a write. So a platform that makes map pages
+//!   read-only asks for marks around gets, and waits for gets in progress
+//!   ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
 //!   one frame; unfreeze.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to
@@ -54,7 +55,7 @@
 //! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or unfreeze all again;
 //!   withdraw the sections; zero the structures.
 //!
-//! The result of a look-up may be stale at once. Only a reference keeps a page.
+//! The result of a look-up may be out of date at once. Only a reference keeps a page in place.
 //!
 //! # Cost
 //!

@@ -1,7 +1,8 @@
 //! The fast paths: a block comes from a list of the caller's CPU and goes back to one.
 //!
-//! Read [`alloc`] and [`free`] from top to bottom; the lists are in [`lists`](crate::lists), the bytes that decide racing frees in the
-//! [allocation map](crate::zone::allocation_map). What a list cannot do goes to [`request`](crate::request).
+//! Read [`alloc`] and [`free`] from top to bottom. The lists are in [`lists`](crate::lists), and the bytes that decide
+//! racing frees are in the [allocation map](crate::zone::allocation_map). Whatever a list cannot serve goes to
+//! [`request`](crate::request).
 
 mod alloc;
 mod at_once;

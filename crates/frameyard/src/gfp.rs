@@ -5,30 +5,32 @@ use core::ops::{BitOr, BitOrAssign};
 
 use crate::units::{MigrateType, ZoneKind};
 
-/// Allocation flags: zone modifiers, mobility, what the allocator may do, what the frames should be.
+/// Allocation flags: which zones may serve the request, whether the frames can be moved, what the allocator may do to
+/// find them, and how they are prepared.
 ///
-/// Combine with `|`, as in `Gfp::KERNEL | Gfp::ZERO`.
+/// Flags are combined with `|`, as in `Gfp::KERNEL | Gfp::ZERO`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Gfp(u32);
 
 impl Gfp {
-    /// No flag: unmovable frames of the Normal zone, nothing but the free lists may be used.
+    /// No flags: unmovable frames of the Normal zone or below, without waiting and without the reserves.
     pub const NOWAIT: Self = Self(0);
     /// From the DMA zone (`__GFP_DMA`). Wins over the other zone modifiers.
     pub const DMA: Self = Self(1 << 0);
-    /// From any zone, the Movable one only together with [`MOVABLE`](Self::MOVABLE) (`__GFP_HIGHMEM`).
+    /// From any zone, but from the Movable zone only together with [`MOVABLE`](Self::MOVABLE) (`__GFP_HIGHMEM`).
     pub const HIGHMEM: Self = Self(1 << 1);
     /// From the DMA32 zone or below (`__GFP_DMA32`).
     pub const DMA32: Self = Self(1 << 2);
     /// The frames can be moved (`__GFP_MOVABLE`).
     pub const MOVABLE: Self = Self(1 << 3);
-    /// The frames can be dropped (`__GFP_RECLAIMABLE`). Together with `MOVABLE` it is an error.
+    /// The frames can be reclaimed: their contents can be dropped (`__GFP_RECLAIMABLE`). Combining this with `MOVABLE`
+    /// is an error.
     pub const RECLAIMABLE: Self = Self(1 << 4);
     /// May dip into the reserves (`__GFP_HIGH`): half of the `min` watermark.
     pub const HIGH: Self = Self(1 << 5);
-    /// The request may wait (`__GFP_DIRECT_RECLAIM`): for other CPUs' lists, for memory that another CPU initialises, and
-    /// for owners and a reclaimer that the request names. Without it, a request that finds no frame on the free lists fails
-    /// without draining other CPUs' lists. [`alloc`](crate::alloc#waiting) lists the bounds.
+    /// The request may wait (`__GFP_DIRECT_RECLAIM`): for other CPUs' lists, for memory that another CPU initialises,
+    /// and for owners and a reclaimer that the request names. Without this flag, a request that finds no free block
+    /// fails without draining other CPUs' lists. [`alloc`](crate::alloc#waiting) lists the bounds.
     pub const DIRECT_RECLAIM: Self = Self(1 << 6);
     /// Fail rather than try hard (`__GFP_NORETRY`).
     pub const NORETRY: Self = Self(1 << 7);
@@ -36,14 +38,14 @@ impl Gfp {
     pub const ZERO: Self = Self(1 << 8);
     /// The block is used as one compound page (`__GFP_COMP`).
     pub const COMP: Self = Self(1 << 9);
-    /// From the preferred node or not at all (`__GFP_THISNODE`).
+    /// From the preferred node only (`__GFP_THISNODE`).
     pub const THISNODE: Self = Self(1 << 10);
-    /// A failure is expected: it is not counted as an allocation failure (`__GFP_NOWARN`).
+    /// The caller expects failures, so they are not counted as allocation failures (`__GFP_NOWARN`).
     pub const NOWARN: Self = Self(1 << 11);
-    /// Fail rather than take a part of another type's pageblock (the kernel's `ALLOC_NOFRAGMENT`). The request may still
-    /// take whole free pageblocks, and frames that the caller's per-CPU lists hold. Movable requests ignore the flag above
-    /// the low watermark. A request with [owners](crate::AllocRequest::owners) sets it for its first attempts, unless it
-    /// must not wait.
+    /// Fail rather than take part of another type's pageblock (the kernel's `ALLOC_NOFRAGMENT`). The request may still
+    /// take whole free pageblocks, and frames that are on the caller's per-CPU lists already. Movable requests ignore
+    /// the flag while the zone is above its low watermark. A request with [owners](crate::AllocRequest::owners) sets it
+    /// for its first attempts, unless it must not wait.
     pub const NOFRAGMENT: Self = Self(1 << 12);
 
     /// Ordinary kernel memory.
@@ -53,7 +55,7 @@ impl Gfp {
     /// Memory for user pages that can be moved.
     pub const HIGHUSER_MOVABLE: Self = Self(Self::DIRECT_RECLAIM.0 | Self::HIGHMEM.0 | Self::MOVABLE.0);
 
-    /// The flags by name, for printing and parsing.
+    /// Each flag with its name, for printing and parsing.
     pub const NAMES: [(&'static str, Self); 13] = [
         ("DMA", Self::DMA),
         ("HIGHMEM", Self::HIGHMEM),
@@ -102,7 +104,7 @@ impl Gfp {
         self.0 & other.0 != 0
     }
 
-    /// All flags of both; what `|` does, in constants.
+    /// The flags of both: `|`, usable in constants.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -146,7 +148,8 @@ impl Gfp {
         (TABLE >> (2 * (self.0 & 15)) & 3) as usize
     }
 
-    /// The migration type asked for (the kernel's `gfp_migratetype`); `None` for MOVABLE with RECLAIMABLE.
+    /// The migration type that the request asks for (the kernel's `gfp_migratetype`); `None` for `MOVABLE` with
+    /// `RECLAIMABLE`.
     #[inline(always)]
     #[must_use]
     pub const fn migrate_type(self) -> Option<MigrateType> {

@@ -1,9 +1,11 @@
-//! Pools of huge pages in ordinary memory whose page maps take almost no memory (the kernel's hugetlbfs with HVO).
+//! Pools of huge pages in ordinary memory, whose page structures take almost no memory (the kernel's hugetlbfs with
+//! HVO).
 //!
-//! A pool takes blocks of 2 MiB or 1 GiB from the free lists and keeps them. Of a page in a pool only the head's structure is used:
-//! the structures of the tails are zero, as those inside any block, and are not written until the page leaves the pool. So the host
-//! takes back the memory behind them ([`MapBacking::release_tails`](crate::platform::MapBacking::release_tails)) and shows zeroes
-//! there. One map page remains of each huge page: the one with the head.
+//! A pool takes blocks of 2 MiB or 1 GiB from the free lists and keeps them. While a page is in a pool, only the page
+//! structure of its head is used. Those of the tails are zero, as inside any block, and are not written until the page
+//! leaves the pool. So the memory behind them can go back to the host
+//! ([`MapBacking::release_tails`](crate::platform::MapBacking::release_tails)), and reads there return zeroes. Of each
+//! huge page one map page remains, the one with the head.
 //!
 //! | page | map pages of 4 KiB | remain |
 //! |---|---|---|
@@ -14,13 +16,14 @@
 //!
 //! The head's tag is [`FrameState::Pooled`] while the page is in a pool. Its word of counts says more:
 //!
-//! - no references: free in the pool, on the pool's list, or in the hands of the one caller that takes it off or puts it on;
-//! - references: handed out. Each handle ([`HugePage`](crate::huge_pages::HugePage)), mapping and pin is a reference. The caller that
-//!   puts the last one puts the page on the pool's list. Handles are counted as mappings, so a release of pins by number cannot reach
-//!   their references.
+//! - no references: the page is free. It is on the pool's list, or in the hands of the one caller that is taking it off
+//!   or putting it on;
+//! - references: the page is handed out. Each handle ([`HugePage`](crate::huge_pages::HugePage)), mapping and pin is a
+//!   reference. The caller that puts the last one puts the page on the pool's list. Handles are counted as mappings, so
+//!   releasing pins by number cannot take away their references.
 //!
-//! The owner's word has [`OwnerKind::HUGE_PAGES`], and a bit while the page is handed out by number. A free by number clears the bit
-//! under the pool's lock, so of two frees one wins and the other changes nothing.
+//! The owner's word has [`OwnerKind::HUGE_PAGES`], and a bit while the page is handed out by number. A free by number
+//! clears the bit under the pool's lock, so if two frees race, one wins and the other changes nothing.
 //!
 //! # Locking
 //!
@@ -65,15 +68,15 @@ impl HugePageSize {
     }
 }
 
-/// The pages of a pool, or of several. Read without a lock.
+/// Statistics of one pool or of several. Read without a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HugePoolStatistics {
     /// All pages.
     pub pages: u64,
     /// Those that are not handed out.
     pub free: u64,
-    /// Memory of the map behind their tails that was returned to the host. The host had less there if it had not provided all of
-    /// it before.
+    /// Memory behind the page structures of their tails that was given back to the host. If the host had never provided
+    /// some of it, less was actually saved.
     pub map_returned: ByteSize,
 }
 

@@ -1,8 +1,8 @@
-//! Parallel jobs: the platform's workers process a range of positions in chunks, after the kernel's
-//! `padata_do_multithreaded`.
+//! Parallel jobs: the platform's workers process a range of positions in chunks, as the kernel's
+//! `padata_do_multithreaded` does.
 //!
-//! Positions have no unit: frames, sections or table entries. Workers take chunks from one shared counter, so a fast worker
-//! takes more of them. Each worker accumulates its result privately and merges it once, at the end.
+//! Positions can count anything: frames, sections or table entries. Workers take chunks from one shared counter, so a
+//! fast worker takes more of them. Each worker accumulates its result privately, and merges it once, at the end.
 
 use core::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::units::{NodeId, messages};
 /// Chunks per even share. A worker that starts late leaves chunks to the other workers.
 const CHUNKS_PER_SHARE: u64 = 4;
 
-/// Work on a range of positions, split into chunks that several threads take.
+/// A range of positions, divided into chunks that several threads process.
 ///
 /// The formulas are those of the kernel's `padata_do_multithreaded`:
 ///
@@ -32,7 +32,7 @@ const CHUNKS_PER_SHARE: u64 = 4;
 pub struct ParallelJob {
     /// The first position.
     pub start: u64,
-    /// The number of positions; 0 is a finished job.
+    /// The number of positions; 0 for a job with nothing to do.
     pub size: u64,
     /// Chunks begin and end at multiples of this, except at the ends of the job. A power of two.
     pub align: u64,
@@ -42,14 +42,14 @@ pub struct ParallelJob {
     pub max_threads: usize,
 }
 
-/// Why the numbers do not describe a job.
+/// Why the numbers do not describe a valid job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobError {
     /// `max_threads` is 0.
     NoThreads,
     /// The alignment is not a power of two.
     Alignment(u64),
-    /// The end of the job, or of a chunk that is rounded up to the alignment, is beyond 2⁶⁴ − 1.
+    /// The end of the job, or of a chunk rounded up to the alignment, exceeds 2⁶⁴ − 1.
     Overflow,
 }
 
@@ -59,10 +59,10 @@ messages!(JobError {
     Self::Overflow => "the job's end or its chunk overflows: both must be at most 2^64 - 1",
 });
 
-/// Why a job is not done.
+/// Why a job was not done, or not completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunError {
-    /// The numbers do not describe a job. Nothing ran.
+    /// The numbers do not describe a valid job. Nothing ran.
     Job(JobError),
     /// A worker panicked. Its current chunk is lost; all other chunks are done.
     WorkerPanicked,
@@ -107,22 +107,22 @@ impl ParallelJob {
         wanted.checked_next_multiple_of(self.align).ok_or(JobError::Overflow)
     }
 
-    /// Runs `work` on each position once, with [`threads`](Self::threads) workers on CPUs of `node`, one of them the caller.
-    /// Returns when all are done. Starts at most one worker per chunk.
+    /// Runs `work` on each position once, with [`threads`](Self::threads) workers on CPUs of `node`, one of which is
+    /// the caller. Returns when all of them are done. Starts at most one worker per chunk.
     ///
-    /// `work` gets a chunk and the accumulator of its worker. Each worker that took a chunk calls `merge` once, when no chunks
-    /// are left, so workers share only the chunk counter. Calls of `merge` are not ordered: it adds to atomics or takes a
-    /// lock.
+    /// `work` gets a chunk and the accumulator of its worker. Each worker that took a chunk calls `merge` once, when no
+    /// chunks are left, so workers share only the chunk counter. Calls of `merge` may run concurrently, so it should
+    /// add to atomics or take a lock.
     ///
     /// # Panics in workers
     ///
-    /// The other workers process all remaining chunks except the one that the panicking worker had taken. Its accumulator is
-    /// merged, so finished chunks count; `work` must add only finished work. A job of one thread runs on the caller alone, and
-    /// its panic passes through `run`.
+    /// The other workers process all remaining chunks, but not the one that the panicking worker had taken. The
+    /// accumulator of that worker is merged, so its finished chunks count; `work` must add to it only when work is
+    /// finished. A job of one thread runs on the caller alone, and its panic propagates through `run`.
     ///
     /// # Errors
     ///
-    /// [`RunError::Job`] where the numbers are no job; [`RunError::WorkerPanicked`].
+    /// [`RunError::Job`] if the numbers do not describe a valid job; [`RunError::WorkerPanicked`] if a worker panicked.
     ///
     /// # Cost
     ///

@@ -2,17 +2,18 @@
 //!
 //! # Waiting
 //!
-//! The fast paths try one lock and never wait. Other calls spin for locks, whose holders never sleep. What else a call waits
-//! for, and how long, depends on its flags: the table in [`alloc`](alloc#waiting) lists it.
+//! The fast paths never wait: they run a restartable sequence or try one lock. Other calls wait for locks, whose
+//! holders never sleep. What else a call waits for, and for how long, depends on its flags; see the table in
+//! [`alloc`](alloc#waiting).
 //!
 //! # Chapters
 //!
 //! | module | for |
 //! |---|---|
-//! | [`alloc`] | requests for frames, and what their errors say |
+//! | [`alloc`] | requests for frames, and their errors |
 //! | [`views`] | a yard by subject: zones, devices, compaction, statistics, initialisation |
 //! | [`boot`] | creating, attaching to and initialising a yard |
-//! | [`memblock`] | the early map of memory and reservations |
+//! | [`memblock`] | the early map of physical memory and reservations |
 //! | [`platform`] | what a yard needs from its environment |
 //! | [`watermarks`] | reserves, watermarks and sizes of per-CPU lists |
 //! | [`policy`] | how batches move between per-CPU lists and zones |
@@ -22,7 +23,7 @@
 //! | [`devices`] | page maps of device memory |
 //! | [`huge_pages`] | pools of huge pages whose page maps take little memory |
 //! | [`reporting`] | giving free memory back to the host |
-//! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
+//! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the validator that recounts everything |
 //! | `counting` | a platform that counts touched cache lines (feature `counting`) |
 //! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
@@ -78,31 +79,33 @@ pub use yard::{AllocError, FreeError, RawRegion, Yard};
 // The chapters of the interface: what they say is in other modules.
 
 pub mod contig {
-    //! Contiguous ranges: why a range of frames, chosen by the caller or by the yard, cannot be taken.
+    //! Contiguous ranges that the free lists do not offer as one block: how they are taken, and why one cannot be.
     //!
-    //! Two kinds of requests want frames that the free lists do not offer. A request at a *place* takes these very frames,
-    //! and moves what is in the way if the caller names owners that can move it. A request of a *count* of frames that is no
-    //! order, or is larger than the largest order, looks for a place. The kernel's names are `alloc_contig_range`,
+    //! There are two kinds of requests. One names a *range* and takes exactly these frames; if the caller names owners,
+    //! they move what is in the way. The other asks for a *count* of frames that is not a power of two, or that exceeds
+    //! the maximum order, and the yard looks for a place. The kernel's names are `alloc_contig_range`,
     //! `alloc_contig_pages` and `cma_alloc`.
     //!
-    //! A range is taken in rounds. The pageblocks of the range are isolated: nothing is allocated from them, and what is freed
-    //! there stays there. Each round drains the per-CPU lists and asks owners to move their counted blocks out of the range.
-    //! When all frames are free, one acquisition of the zone lock takes them all. Whatever the outcome, the pageblocks get their
-    //! migration types back. The errors of this module name a frame that stands in the way, and why it does.
+    //! First the pageblocks of the range are isolated: nothing is allocated from them, and frames freed there stay
+    //! there. Then the request works in rounds. Each round drains the per-CPU lists and asks owners to move their
+    //! counted blocks out of the range. When all frames are free, one acquisition of the zone lock takes them all.
+    //! Whatever the outcome, the pageblocks get their migration types back. The errors of this module name a block that
+    //! is in the way, and say why it cannot be moved.
 
     pub use crate::request::{CmaReleaseError, OnlineError};
     pub use crate::yard::{BlockedBy, Blocker};
 }
 
 pub mod huge_pages {
-    //! Huge pages in ordinary memory whose page maps take almost no memory: pools of pages of 2 MiB and 1 GiB.
+    //! Pools of huge pages (2 MiB and 1 GiB) in ordinary memory, whose page structures take almost no memory.
     //!
-    //! [`Yard::huge_pages`](crate::Yard::huge_pages) reserves blocks for a pool, hands pages out and takes them back. Only the map page
-    //! with the head of each page keeps its memory, 1 of 8 or 1 of 4096: the host takes back the memory behind the structures of the
-    //! tails (the kernel's hugetlbfs with HVO, `hugetlb_free_vmemmap`).
+    //! [`Yard::huge_pages`](crate::Yard::huge_pages) reserves blocks for a pool, hands pages out and takes them back.
+    //! Of the 8 map pages of a 2 MiB page, or the 4096 of a 1 GiB page, only the one with the head keeps its memory.
+    //! The memory behind the page structures of the tails goes back to the host (the kernel's hugetlbfs with HVO,
+    //! `hugetlb_free_vmemmap`).
     //!
-    //! A pool suits memory that is used in whole huge pages for long: that of virtual machines, or the buffers of a database. The
-    //! reserved memory serves no other request until the pool shrinks.
+    //! A pool suits memory that stays in use as whole huge pages for a long time, such as guest memory or database
+    //! buffers. The reserved memory serves no other request until the pool shrinks.
 
     pub use crate::huge_pool::{HugePageError, HugePageSize, HugePoolStatistics};
     pub use crate::request::{HugePage, Reserved};
@@ -111,11 +114,13 @@ pub mod huge_pages {
 pub mod policy {
     //! Transfer policies: how frames move between the per-CPU lists and their zone.
     //!
-    //! A per-CPU list that is empty refills, and a list that is too long drains. A [`ZonePolicy`] says how such a batch gets
-    //! past the zone lock: page by page, in clusters, as bits of pageblocks. A
-    //! policy is a value in the configuration ([`YardConfig::policy`](crate::YardConfig::policy)), and
-    //! [`Yard::set_policy`](crate::Yard::set_policy) changes it while the yard is in use, between policies that keep free frames on free lists. Every policy serves the same
-    //! requests; policies differ in lock acquisitions, in the frames they hold back, and in the order of the frames.
+    //! An empty per-CPU list is refilled with a batch of frames, and a list that is too long drains one. A
+    //! [`ZonePolicy`] says how such a batch moves between the list and the zone: page by page under the zone lock, in
+    //! clusters, or as bits of pageblocks without the lock. The policy is part of the configuration
+    //! ([`YardConfig::policy`](crate::YardConfig::policy)), and [`Yard::set_policy`](crate::Yard::set_policy) changes
+    //! it while the yard is in use, as long as both policies keep free frames on free lists. Every policy serves the
+    //! same requests. They differ in how often they take the zone lock, how many frames they hold back, and in which
+    //! order they hand frames out.
 
     pub use crate::yard::PolicyError;
     pub use crate::zone::ZonePolicy;
@@ -124,19 +129,21 @@ pub mod policy {
 pub mod reporting {
     //! Free-page reporting: giving the memory behind free frames back to the host.
     //!
-    //! [`Yard::report_free_pages`](crate::Yard::report_free_pages) takes large free blocks off the free lists, a few at a time, hands them to
-    //! [`MapBacking::return_frames`](crate::platform::MapBacking::return_frames), and puts them back with a mark in their tags. The next
-    //! allocation of a block ends its mark. After the kernel's `page_reporting_process`.
+    //! [`Yard::report_free_pages`](crate::Yard::report_free_pages) takes large free blocks off the free lists, a few at
+    //! a time, hands them to [`MapBacking::return_frames`](crate::platform::MapBacking::return_frames), and puts them
+    //! back with a mark in their tags, so that they are not reported again. Allocating a block clears its mark.
+    //! Modelled on the kernel's `page_reporting_process`.
 
     pub use crate::request::{ReportError, ReportOutcome};
 }
 
 pub mod stats {
-    //! Statistics: what a yard counts of its zones, per-CPU lists, locks, policies and compaction.
+    //! Statistics of zones, per-CPU lists, locks, policies and compaction.
     //!
-    //! All counters are kept all the time, by plain stores under a lock that is held anyway, or per CPU. Reading them takes no
-    //! lock: each value is recent, and values of one snapshot need not agree with each other while other CPUs allocate.
-    //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
+    //! Counters are always on. They cost plain stores, either per CPU or under a lock that is held anyway. Reading them
+    //! takes no lock, so each value is recent, but the values of one snapshot need not agree with each other while
+    //! other CPUs allocate. When nothing is in flight, [`Yard::validate`](crate::Yard::validate) checks the equations
+    //! between them.
 
     pub use crate::placement::Stock;
     pub use crate::request::CompactStatistics;
@@ -149,20 +156,20 @@ pub mod stats {
 pub mod validate {
     //! The validator: what [`Yard::validate`](crate::Yard::validate) checks, and the error that names the first violation.
     //!
-    //! Each structure of a yard has counting equations, stated above its definition: a zone's managed frames are the frames
-    //! on its free lists, on per-CPU lists, in the policies' stores, and allocated. The validator recounts every list and
-    //! every initialised page, and compares. It expects a yard without operations in flight.
+    //! Each structure of a yard has counting equations, stated above its definition. For example, a zone's managed
+    //! frames are those on its free lists, on per-CPU lists, in the policies' stores, and allocated. The validator
+    //! recounts every list and every initialised page and compares. No operation may be in flight meanwhile.
 
     pub use crate::yard::{ListKind, ValidateError};
 }
 
 pub mod views {
-    //! Subject views: the operations of a yard, grouped by subject.
+    //! Views: the operations of a yard, grouped by subject.
     //!
-    //! [`Yard`](crate::Yard) itself allocates and frees. Everything else is behind a view: `yard.zone(id)`, `yard.devices()`,
-    //! `yard.huge_pages()`,
-    //! `yard.compaction()`, `yard.stats()`, `yard.init()`, `yard.counted()`, `yard.lists()`, `yard.cma()`. A view is a copyable
-    //! borrow of the yard, so making one costs nothing. Each view states the locks that its methods take.
+    //! [`Yard`](crate::Yard) itself allocates and frees. Everything else is behind a view: `yard.zone(id)`,
+    //! `yard.devices()`, `yard.huge_pages()`, `yard.compaction()`, `yard.stats()`, `yard.init()`, `yard.counted()`,
+    //! `yard.lists()`, `yard.cma()`. A view is a copyable borrow of the yard, so making one costs nothing. The
+    //! documentation of each view says which locks its methods take.
 
     pub use crate::yard::{
         CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
@@ -174,9 +181,9 @@ pub mod watermarks {
     //!
     //! A zone has four watermarks (min, low, high, promo). A request must leave the zone above the watermark that its
     //! flags choose; below low, background reclaim starts. [`size_zones`] computes them as the kernel's
-    //! `setup_per_zone_wmarks` does, with `min_free_kbytes` and `lowmem_reserve_ratio` as options. [`PcpSizing`] computes
-    //! `batch` and `high` of the per-CPU lists (`zone_batchsize`, `zone_highsize`). The functions are pure, so a tool can
-    //! compute the thresholds of a machine without creating a yard.
+    //! `setup_per_zone_wmarks` does, with `min_free_kbytes` and `lowmem_reserve_ratio` as options. [`PcpSizing`]
+    //! computes `batch` and `high` of the per-CPU lists (`zone_batchsize`, `zone_highsize`). The functions are pure: a
+    //! tool can compute the thresholds of a machine without creating a yard.
 
     pub use crate::zone::{
         HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -8,28 +8,29 @@
 //!
 //! # Protocol
 //!
-//! A lock word guards everything in a `PerCpuPages`. Its CPU *tries* to take it: the lock is free except while a preempted thread
-//! holds it or another CPU drains the lists. If it is taken, the CPU goes to the zone instead of waiting. A CPU that drains another
-//! CPU's lists waits for the lock and holds it while it takes frames out. In the common case only its own CPU writes the lock's
-//! cache line. A caller may have moved to another CPU meanwhile: it then uses a list that is not its own, under that list's lock.
+//! A lock word guards everything in a `PerCpuPages`. Its CPU only *tries* to take the lock, which is free except while
+//! a preempted thread holds it or another CPU drains the lists. If the lock is taken, the CPU goes to the zone instead
+//! of waiting. A CPU that drains another CPU's lists waits for the lock and holds it while it takes frames out. In the
+//! common case only its own CPU writes the lock's cache line. A caller may be moved to another CPU in the middle; it
+//! then uses a list that is not its CPU's, under that list's lock.
 //!
-//! Reads and writes of words are relaxed: taking the lock acquires what the last holder released. The same pair orders the bytes of
-//! a frame: its old owner wrote them before it pushed the frame, and its new owner accesses them after it popped the frame. The zone
-//! lock does the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
-//! together.
+//! Reads and writes of words are relaxed: taking the lock acquires what the last holder released. The same pair orders
+//! the bytes of a frame: its old owner wrote them before it pushed the frame, and its new owner accesses them after it
+//! popped the frame. The zone lock does the same for a frame that passes through the zone. A `_racy` reader may see any
+//! recent value, and the values of two words need not belong together.
 //!
 //! # Restartable sequences
 //!
-//! On a platform with restartable sequences the CPU of the lists needs no locked operation: see [`OwnList`] for the protocol. A thread that
-//! has taken the owner words has the lists to itself, as under the lock, and may be moved to another CPU. A yard uses locks or
-//! sequences for all lists as long as it exists.
+//! On a platform with restartable sequences, a CPU uses its own lists without atomic read-modify-writes; see
+//! [`OwnList`] for the protocol. A thread that has taken the owner words has the lists to itself, as under the lock,
+//! and may be moved to another CPU. A yard uses either locks or sequences, for all lists and for its whole life.
 //!
 //! # Limits
 //!
-//! The lists of a [`Group`] share one limit, `high` frames. So that a free
-//! compares two numbers of one word, each list has a part of it: the blocks up to which its array may grow. A free that finds its
-//! list's part used up takes room from the parts that other lists do not use ([`LockedPcp::share_room`]). The lists are over
-//! their limit only if all parts are used up.
+//! The lists of a [`Group`] share one limit of `high` frames. Each list has a part of it, the number of blocks that its
+//! array may have, so that a free only compares two numbers in one word. If the part of its list is used up, a free
+//! takes room that other lists do not use ([`LockedPcp::share_room`]). The lists are over their limit only when all
+//! parts are used up.
 //!
 //! # Counting equations
 //!

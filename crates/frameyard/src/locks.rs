@@ -1,4 +1,4 @@
-//! Locks with counters of acquisitions, waiting and holding times: of zones and of LRU lists.
+//! Locks with counters of acquisitions and of the time waited and held. Zones and LRU lists use them.
 
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -37,18 +37,18 @@ pub struct LockUse {
     /// Nanoseconds spent waiting for the lock, while locks were timed
     /// ([`Probe::lock_clock_ns`](crate::platform::Probe::lock_clock_ns)).
     pub wait_ns: u64,
-    /// Nanoseconds the lock was held, while locks were timed.
+    /// Nanoseconds for which the lock was held, while locks were timed.
     pub hold_ns: u64,
 }
 
 impl LockUse {
-    /// The difference to an earlier reading.
+    /// The difference from an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.combined(earlier, u64::wrapping_sub)
     }
 
-    /// The sum with the reading of another lock.
+    /// The sum of this reading and that of another lock.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.combined(other, u64::wrapping_add)
@@ -64,7 +64,7 @@ impl LockUse {
     }
 }
 
-/// One hold of a lock: the times that [`LockCounters::unlock`] needs.
+/// One hold of a lock, with the times that [`LockCounters::unlock`] needs.
 #[derive(Clone, Copy, Debug)]
 pub struct LockHold {
     since_ns: Option<u64>,
@@ -79,7 +79,7 @@ impl LockHold {
 }
 
 impl LockCounters {
-    /// Takes a lock, spinning until acquired, and counts.
+    /// Takes a lock, spinning until it has it, and counts the acquisition.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl LockCounters {
         Ok(self.count(contention, asked_ns, platform.lock_clock_ns()))
     }
 
-    /// Takes a lock if it is free, and counts; `None` if it is held.
+    /// Takes a lock if it is free, and counts the acquisition; `None` if the lock is held.
     #[inline]
     pub fn try_lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Option<LockHold> {
         if platform.try_lock(id, word) == Contention::Contended {

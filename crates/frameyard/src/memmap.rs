@@ -1,18 +1,18 @@
-//! The memory map: one virtually contiguous array of page structures, one for each frame of a present section.
+//! The memory map: a virtually contiguous array with one page structure for each frame of a present section.
 //!
 //! [`Numbering`] gives each of these frames a place. Holes between sections have no places, no addresses and no memory.
 //!
 //! # Checked frame numbers
 //!
-//! A page look-up takes a [`MapPlace`], a place known to lie in the map, or a [`Pfn`], whose place it looks up first. There are two
-//! sources of `MapPlace`:
+//! A page look-up takes either a [`MapPlace`], which is known to be in the map, or a [`Pfn`], whose place it looks up
+//! first. A `MapPlace` comes from one of two sources:
 //!
 //! - [`MemMap::check`] looks up the place of a frame number.
-//! - [`MemMap::next`] and [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists. Another process that
-//!   shares the memory may have written anything there.
+//! - [`MemMap::next`] and [`MemMap::entry`] check values read from the yard's memory: links and list entries. Another
+//!   process that shares the memory may have written anything there.
 //!
-//! The [head](MemMap::head), the [buddy](MemMap::buddy) and the [parts](MapPlace::part) of a block around a checked place are checked.
-//! Lists, splits and merges work with places, and need no frame numbers.
+//! The [head](MemMap::head), the [buddy](MemMap::buddy) and the [parts](MapPlace::part) of a block around a checked
+//! place need no further check. Lists, splits and merges work with places, and need no frame numbers.
 
 use core::ops::Range;
 use core::ptr::NonNull;

@@ -1,9 +1,9 @@
 //! Owners: code that can move allocated blocks to other frames, or reclaim them.
 //!
-//! A [`FrameOwner`] serves one kind of blocks. The page of each counted block names its kind
-//! ([`CountedPage`](crate::page::CountedPage)), so compaction, contiguous ranges and failing allocations find the owner
-//! of a block by its frame number. [`Owners`] is the table of one view. Owners keep their state in frames of the yard,
-//! so the owners of one process can move the blocks of another.
+//! A [`FrameOwner`] is responsible for one kind of blocks. The page structure of each counted block names its kind
+//! ([`CountedPage`](crate::page::CountedPage)), so that compaction, contiguous ranges and failing allocations can find
+//! a block's owner from its frame number. [`Owners`] is the table of owners that one view knows. Owners keep their
+//! state in frames of the yard, so the owners of one process can move the blocks of another.
 
 use core::fmt;
 
@@ -16,14 +16,14 @@ use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind, named};
 pub struct OwnerKind(pub u8);
 
 impl OwnerKind {
-    /// No kind: the block has no owner that could move it.
+    /// No owner: nobody can move the block.
     pub const NONE: Self = Self(0);
     /// Huge pages of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)). They do not move.
     pub const HUGE_PAGES: Self = Self(15);
     /// The number of kinds, [`NONE`](Self::NONE) included.
     pub const COUNT: usize = 16;
 
-    /// The kind that an owner's word names.
+    /// The kind in an owner's word.
     #[inline(always)]
     #[must_use]
     pub const fn of_word(word: u64) -> Self {
@@ -43,21 +43,21 @@ pub enum MigrateMode {
     /// Never waits: skips what is locked.
     #[default]
     Async,
-    /// Waits, for a bounded time.
+    /// Waits for a bounded time.
     Sync,
 }
 
 named!(MigrateMode: Async => "async", Sync => "sync");
 
-/// Why a block was not isolated or moved. The call has changed nothing.
+/// Why a block was not isolated or not moved. The call has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum MigrateProblem {
     /// The block was freed, or has another owner now.
     Gone,
-    /// Another CPU works on it. A later attempt may succeed.
+    /// Another CPU is working on it. A later attempt may succeed.
     Busy,
-    /// It has users that the owner cannot find. It stays in place while it has them.
+    /// It has users that the owner cannot find. It must stay in place while it has them.
     Pinned,
     /// It can never be moved.
     Unmovable,
@@ -67,12 +67,12 @@ pub enum MigrateProblem {
 
 named!(MigrateProblem: Gone => "gone", Busy => "busy", Pinned => "pinned", Unmovable => "unmovable", Failed => "failed");
 
-/// An isolated block, and the block that it moves to.
+/// The move of an isolated block to another block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Move {
     /// The isolated block.
     pub from: Block,
-    /// The first frame of an allocated block of that order.
+    /// The first frame of the block to move to, which is allocated and of the same order.
     pub to: Pfn,
     /// Why the block has not moved; `None` if it has.
     pub problem: Option<MigrateProblem>,
@@ -80,10 +80,11 @@ pub struct Move {
 
 /// Code that can move blocks of its kind. The yard calls it without holding a lock.
 pub trait FrameOwner: Sync {
-    /// Isolates a block: until the caller is done, no other code moves, drops or isolates it. Its users may keep using it.
+    /// Isolates a block: from now on, no other code moves, drops or isolates it. Its users may keep using it.
     ///
-    /// The caller found the block by number, so the block may have been freed or replaced. After a success the same caller
-    /// ends the isolation with either a successful [`migrate`](Self::migrate) or [`put_back`](Self::put_back).
+    /// The caller found the block by its frame number, so it may have been freed or replaced since. After a success,
+    /// the same caller ends the isolation with a successful [`migrate`](Self::migrate) or [`discard`](Self::discard),
+    /// or with [`put_back`](Self::put_back).
     ///
     /// # Errors
     ///
@@ -92,8 +93,8 @@ pub trait FrameOwner: Sync {
 
     /// Moves an isolated block's contents and users to the block at `to`.
     ///
-    /// `to` is allocated, of the same order, and belongs to the caller. After a success `to` belongs to the owner, and
-    /// `from` belongs to the caller, without users, as if just allocated
+    /// The block at `to` is allocated, has the same order and belongs to the caller. After a success it belongs to the
+    /// owner, and `from` belongs to the caller, without users, as if just allocated
     /// ([`CountedBlocks::clear_refs`](crate::views::CountedBlocks::clear_refs)).
     ///
     /// # Errors
@@ -101,21 +102,22 @@ pub trait FrameOwner: Sync {
     /// [`MigrateProblem`]: `from` stays isolated, and `to` still belongs to the caller. The bytes of `to` may have changed.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem>;
 
-    /// Moves isolated blocks as [`migrate`](Self::migrate) moves one, and says of each why it has not moved.
+    /// Moves several isolated blocks, each as [`migrate`](Self::migrate) does, and notes for each whether it has moved.
     ///
-    /// An owner can spare waits: for example copy the contents of all of them before it changes the first page structure, since an atomic
-    /// operation waits for the stores before it.
+    /// An owner that implements this can save time. For example, it can copy the contents of all blocks before it
+    /// changes the first page structure: an atomic operation waits for all earlier stores, so alternating the two is
+    /// slow.
     fn migrate_all(&self, moves: &mut [Move], mode: MigrateMode) {
         for of in moves {
             of.problem = self.migrate(of.from, of.to, mode).err();
         }
     }
 
-    /// Drops an isolated block's contents instead of moving them, if they can be read again and are not in active use. After a success
-    /// the block belongs to the caller, as after a [`migrate`](Self::migrate).
+    /// Drops the contents of an isolated block instead of moving them, if they can be read again and are not in active
+    /// use. After a success the block belongs to the caller, as after [`migrate`](Self::migrate).
     ///
-    /// Called while a yard with [`DefragMode::On`](crate::DefragMode::On) is short of free frames, as reclaim would be. An owner without
-    /// such contents leaves it out.
+    /// Called when a yard with [`DefragMode::On`](crate::DefragMode::On) is short of free frames, as reclaim would be.
+    /// An owner whose contents can never be dropped need not implement it.
     ///
     /// # Errors
     ///
@@ -144,7 +146,8 @@ pub struct ReclaimRequest {
 
 /// Code that can free frames by dropping their contents.
 pub trait Reclaimer: Sync {
-    /// Frees frames and returns their number. 0: nothing is left to reclaim. Must end after a bounded number of steps.
+    /// Frees frames, and returns how many; 0 means that nothing is left to reclaim. Must return after a bounded number
+    /// of steps.
     fn reclaim(&self, request: ReclaimRequest) -> PageCount;
 }
 
@@ -156,10 +159,10 @@ pub struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// No owners: allocated blocks cannot move.
+    /// No owners: allocated blocks cannot be moved.
     pub const NONE: Owners<'static> = Owners { by_kind: [None; OwnerKind::COUNT], reclaimer: None };
 
-    /// These owners, and `owner` for blocks of that kind.
+    /// Adds `owner` for blocks of that kind.
     ///
     /// # Panics
     ///
@@ -171,7 +174,7 @@ impl<'a> Owners<'a> {
         self
     }
 
-    /// These owners, and `reclaimer` to free frames.
+    /// Adds a reclaimer.
     #[must_use]
     pub fn with_reclaimer(mut self, reclaimer: &'a dyn Reclaimer) -> Self {
         self.reclaimer = Some(reclaimer);
@@ -198,11 +201,11 @@ impl fmt::Debug for Owners<'_> {
     }
 }
 
-/// The words of a counted block's page, as its owner sets them with
-/// [`CountedBlocks::init_refs`](crate::views::CountedBlocks::init_refs).
+/// The initial counts and owner words of a counted block, which
+/// [`CountedBlocks::init_refs`](crate::views::CountedBlocks::init_refs) writes to its page structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ownership {
-    /// The initial counts. Without references the block is frozen.
+    /// The initial counts. With no references, the block starts frozen.
     pub counts: Counts,
     /// The owner's word: its kind in bits 0–7.
     pub owner: u64,

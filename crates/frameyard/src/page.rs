@@ -1,17 +1,20 @@
-//! The page structure: a 64-byte line of atomics per page frame, and the meaning of each word in each state.
+//! The page structure: 64 bytes of atomics for each page frame, and the meaning of each word in each state.
 //!
-//! An all-zero [`Page`] is valid and means [`FrameState::Interior`]: a frame covered by a block whose head is elsewhere, or a
-//! frame never touched. Only the head of a block carries information. So merging, splitting and freeing a block touch only
-//! heads, and fresh zeroed memory is an initialised memory map.
+//! An all-zero [`Page`] is valid and means [`FrameState::Interior`]: a frame inside a block whose head is elsewhere, or
+//! a frame that was never touched. Only the head of a block carries information. So merging, splitting and freeing
+//! touch only heads, and fresh zeroed memory is an initialised memory map.
 //!
 //! # Single frames without a tag
 //!
-//! A zero tag in initialised memory, covered by no head while the zone is locked, is a single frame that has left its zone. Its byte of
-//! the allocation map says whether it is allocated, and as which type; its section gives the zone, its pageblock the type of a frame
-//! that is on a list. So a refill turns a large block into single frames by clearing one tag. The rule holds in uniform sections, all of
-//! whose frames are memory of one zone; elsewhere a zero tag may be that of a hole, and every single frame has a tag. It holds for
-//! kernel-like content, too: the payload is never zero there, the tag is. A single frame may have a tag anywhere: the policies that
-//! model the kernel write one, and frames keep theirs when the policy changes. `zone/untagged.rs` applies the rule for all readers.
+//! If a tag in initialised memory is zero and no head covers the frame while the zone is locked, the frame is a single
+//! one that has left its zone. Its byte in the allocation map says whether it is allocated, and as which type. Its
+//! section gives the zone, and its pageblock gives the type if the frame is on a list. Thanks to this rule, a refill
+//! turns a large block into single frames by clearing one tag.
+//!
+//! The rule holds in uniform sections, all of whose frames are memory of one zone. In other sections a zero tag may
+//! belong to a hole, so every single frame has a tag. The rule also holds for kernel-like content, where the payload is
+//! never zero but the tag can be. A single frame may always have a tag: the policies that model the kernel write one,
+//! and frames keep it when the policy changes. `zone/untagged.rs` applies the rule for all readers.
 //!
 //! All accesses go through `PageRef`, which reports them to the platform's probe.
 
@@ -42,22 +45,22 @@ pub use words::{PAGE_WORDS, PageWord};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FrameState {
-    /// Covered by a block whose head is elsewhere, in a hole, or never touched. A single frame that has left its zone may have this in
-    /// its tag, too: it is [`PerCpu`](Self::PerCpu) or [`Allocated`](Self::Allocated).
+    /// Inside a block whose head is elsewhere, in a hole, or never touched. The tag of a single frame that has left its
+    /// zone may also have this state; the frame is then [`PerCpu`](Self::PerCpu) or [`Allocated`](Self::Allocated).
     Interior = 0,
-    /// Head of a block that the allocator never got.
+    /// Head of a block that was never given to the allocator.
     Reserved = 1,
     /// Head of a free block on a free list of its zone, or a frame that is free as a bit.
     BuddyFree = 2,
     /// Head of a block on a per-CPU list. Its tag may be [`Allocated`](Self::Allocated) instead, or zero: see [`Tag`].
     PerCpu = 3,
-    /// Head of a block in transit between two structures. Only the thread that moves it refers to it.
+    /// Head of a block in transit between two structures. Only the thread that moves it has access to it.
     InTransit = 4,
     /// Head of an allocated block. Its tag may be [`PerCpu`](Self::PerCpu) instead, or zero: see [`Tag`].
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
-    /// Head of a compound page of a device, or a single page of one; counts its users
+    /// Head of a compound page of a device, or a base page of one; its users are counted
     /// ([`DevicePage`](crate::devices::DevicePage)).
     Device = 7,
     /// Found damaged while it was free; never allocated again.
@@ -70,8 +73,8 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]). The last put frees it.
     Counted = 12,
-    /// Head of a huge page of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)), free in the pool or handed out. Its users are
-    /// counted, and it may be larger than the largest order.
+    /// Head of a huge page of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)), free in the pool or handed out.
+    /// Its users are counted, and it may be larger than a maximum-order block.
     Pooled = 13,
 }
 
@@ -94,12 +97,12 @@ named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => 
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
-/// The tag contains the zone, so that one load and one comparison decide whether a buddy can be merged.
+/// The tag contains the zone, so that one load and one comparison decide whether a buddy can be merged with.
 ///
-/// A block moves from a per-CPU list to its allocator and back without a write to its page. So in a tag,
-/// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) both mean that the block has left its zone. The
-/// allocation map tells them apart and holds the type of an allocated block. A single frame may have no tag at all.
-/// [`YardStats::frame`](crate::views::YardStats::frame) combines them.
+/// When a block moves from a per-CPU list to a user and back, its page is not written. So in a tag,
+/// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) both mean only that the block has left its
+/// zone. The allocation map tells the two apart, and has the type of an allocated block. A single frame may have no tag
+/// at all. [`YardStats::frame`](crate::views::YardStats::frame) combines these sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 
@@ -118,7 +121,7 @@ impl Tag {
         self.0
     }
 
-    /// The state. An unknown number reads as [`FrameState::Interior`], which every check refuses.
+    /// The state. An invalid number reads as [`FrameState::Interior`], which every check refuses.
     #[inline(always)]
     #[must_use]
     pub const fn state(self) -> FrameState {
@@ -265,7 +268,7 @@ pub(crate) const SPARE: usize = 4;
 /// The payload word of a transfer mechanism in a free page. Valid if the tag is tentative.
 pub(crate) const MECHANISM: usize = 5;
 
-/// The structure of one page frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
+/// The page structure of one frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Page {
@@ -321,9 +324,10 @@ impl fmt::Debug for Page {
     }
 }
 
-/// A frame's place in the memory map plus one, so that 0 means "none". Links and lists consist of these.
+/// A frame's place in the memory map plus one, so that 0 means "none". All links and lists are made of these.
 ///
-/// The same in every view of a yard: [`CountedBlocks::link`](crate::views::CountedBlocks::link) and [`CountedBlocks::linked`](crate::views::CountedBlocks::linked) translate.
+/// Valid in every view of a yard: [`CountedBlocks::link`](crate::views::CountedBlocks::link) and
+/// [`CountedBlocks::linked`](crate::views::CountedBlocks::linked) translate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FrameLink(pub(crate) u32);
 
@@ -340,7 +344,7 @@ impl FrameLink {
         self.0
     }
 
-    /// The link with that number.
+    /// The link that was stored as that number.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {

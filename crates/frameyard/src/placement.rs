@@ -2,19 +2,19 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`fallback`] | a request whose type has nothing left: which other types it takes from, and when a pageblock changes its type |
-//! | [`highatomic`] | pageblocks that are kept for requests that must not wait |
-//! | [`boost`] | watermarks rise for a while when types mix |
-//! | [`lines`] | a refill from lines of bits, by any [`Rule`] |
-//! | [`clean_lines`], [`emptying`] | the rule of the policy `bits`: the fullest lines first, and the emptiest pageblocks become whole |
+//! | [`fallback`] | when a type has nothing left: which other types a request takes from, and when a pageblock changes its type |
+//! | [`highatomic`] | pageblocks kept for high-order requests that must not wait |
+//! | [`boost`] | raising watermarks for a while when types mix |
+//! | [`lines`] | refills from lines of bits, with any [`Rule`] |
+//! | [`clean_lines`], [`emptying`] | the rule of the policy `bits`: take from the fullest lines, empty the emptiest pageblocks |
 //! | [`trees`] | the rule of the policy `bits-trees`: a CPU takes from one tree of neighbouring lines until nothing there fits |
-//! | [`regions`], [`clean_lines`] | regions of 1 GiB stay free of frames that cannot move: on free lists, and among bits |
-//! | [`defrag`] | how many whole pageblocks are kept in stock |
+//! | [`regions`], [`clean_lines`] | keeping regions of 1 GiB free of frames that cannot move, on free lists and among bits |
+//! | [`defrag`] | the stock of whole free pageblocks |
 //!
 //! # A rule of its own
 //!
-//! A [`Rule`] says among which lines a refill from bits searches. `by_rule`, below, has a line for each; so another rule is a module here, a line there, and
-//! a [`PlacementRule`] with the policy that has it.
+//! A [`Rule`] decides which lines a refill from bits searches. To add a rule, write a module here, add a line to
+//! `by_rule` below, and add a [`PlacementRule`] and a policy that uses it.
 
 pub(crate) mod boost;
 pub(crate) mod clean_lines;

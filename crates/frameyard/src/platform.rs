@@ -1,4 +1,4 @@
-//! What the core needs from the kernel or process it runs in.
+//! What the core needs from the kernel or process that it runs in.
 //!
 //! | trait | provides | a kernel port |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | [`MapBacking`] | memory behind the map and behind frames | `impl MapBacking for Kernel {}` |
 //! | [`Probe`] | instrumentation for simulators, counters and progress displays | `impl Probe for Kernel {}` |
 //!
-//! The methods of `MapBacking` and `Probe` all have defaults. The defaults of `Probe` do nothing, so its calls compile to
+//! All methods of `MapBacking` and `Probe` have defaults. Those of `Probe` do nothing, so calls to them compile to
 //! nothing.
 
 use core::num::NonZeroU32;
@@ -128,17 +128,18 @@ const HELD: u32 = 1;
 /// | `wait_for_change`, `wake_waiters` | by `frameyard-vm`, for the map of an address space | none of the yard | yes |
 /// | `run_workers` | when a map is initialised, a device is mapped or removed, or an address space exits | none | yes |
 ///
-/// Callers may hold locks of their own in every row. No method may call the yard: it could wait for a lock that its caller holds.
+/// In every row, callers may hold locks of their own. No method may call the yard, because it could wait for a lock
+/// that its caller holds.
 ///
-/// The core calls these methods on the thread that called the yard, so they run in an interrupt handler if the handler uses the
-/// yard. Allocating (with [`Gfp::ATOMIC`](crate::Gfp::ATOMIC)) and freeing are for interrupt handlers; a handler that cannot be
-/// masked must not use the yard. All other calls are for threads.
+/// The core calls these methods on the thread that called the yard. If an interrupt handler uses the yard, they run in
+/// the handler. Interrupt handlers may allocate (with [`Gfp::ATOMIC`](crate::Gfp::ATOMIC)) and free; all other calls
+/// are for threads. A handler that cannot be masked must not use the yard.
 ///
 /// # Waiting
 ///
-/// All waiting in the core and in `frameyard-vm` goes through [`spin`](Self::spin), [`wait`](Self::wait), [`lock`](Self::lock) and
-/// [`wait_for_change`](Self::wait_for_change). A waiting caller calls one of them between two reads of a word; `round` counts the
-/// calls of one wait from 0.
+/// All waiting in the core and in `frameyard-vm` goes through [`spin`](Self::spin), [`wait`](Self::wait),
+/// [`lock`](Self::lock) and [`wait_for_change`](Self::wait_for_change). A waiting caller calls one of them between two
+/// reads of a word. `round` counts the calls within one wait, from 0.
 ///
 /// | wait for | caller | calls | ends | then |
 /// |---|---|---|---|---|
@@ -149,51 +150,54 @@ const HELD: u32 = 1;
 /// | frames in transit, users of a device or an address space | ranges with `DIRECT_RECLAIM`, compaction, change of policy, removal, exit | `wait` | after 4096 rounds | returns a typed error |
 /// | a page that is locked in the page cache of `frameyard-vm` | a thread | `wait` | after 32768 rounds | returns a typed error |
 ///
-/// So the flags of a request decide how it waits: without [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) it never calls `wait`.
+/// So the flags of a request decide how it waits. Without [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) it never
+/// calls `wait`.
 ///
-/// A lock holder waits only for locks that come later in the lock order, so waits for locks end when every holder keeps running.
-/// A wait of any other kind depends on a thread that may be stopped, so it is bounded, and the waiting CPU holds no lock of the
-/// yard meanwhile.
+/// A lock holder waits only for locks that come later in the lock order, so a wait for a lock ends as long as every
+/// holder keeps running. Any other wait depends on a thread that may be stopped. It is therefore bounded, and the
+/// waiting CPU holds no lock of the yard meanwhile.
 ///
 /// In a kernel,
 ///
 /// - `spin` pauses the CPU (`core::hint::spin_loop`) and returns. It does not sleep or schedule;
 /// - `wait` pauses for about 1 µs per call from round 8 on, or schedules, so that 4096 rounds last at least 4 ms. The longest work
 ///   that such a wait covers is the initialisation of a section of 128 MiB, which writes 2 MiB of map;
-/// - a caller that does not schedule counts on progress elsewhere only: on the CPU of the thread that it waits for it uses up its
-///   rounds, and fails.
+/// - if `wait` does not schedule, only other CPUs make progress: a caller on the same CPU as the thread that it waits
+///   for uses up its rounds and fails.
 ///
 /// In user space, where the scheduler can stop a lock holder at any instruction,
 ///
-/// - both pause in the first rounds, twice as long in each round;
+/// - both pause in the first rounds, twice as long each time;
 /// - both yield to other threads from about round 7 on;
 /// - `wait` sleeps from about round 64 on, for at most 1 ms per round;
-/// - `lock` sleeps in long waits, too. Otherwise a waiter with a higher priority can starve the holder.
+/// - `lock` sleeps in long waits, too, because otherwise a waiter with a higher priority could starve the holder.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Platform: MapBacking + Probe + Sync {
     /// Held while the caller holds a lock of the yard.
     ///
-    /// If interrupt handlers use the yard, a guard disables interrupts on its CPU; otherwise it disables preemption. A handler
-    /// that waited for a lock of the code it interrupted would wait for ever. User space needs no guard: `type Guard = ()`.
+    /// In a kernel whose interrupt handlers use the yard, a guard disables interrupts on its CPU: a handler that waited
+    /// for a lock of the code that it interrupted would wait for ever. In any other kernel it disables preemption. User
+    /// space needs no guard: `type Guard = ()`.
     type Guard;
 
-    /// Takes a guard, before a lock is taken. The guard is dropped after the unlock.
+    /// Makes a guard, before a lock is taken. The guard is dropped after the lock is released.
     ///
-    /// Guards of a thread nest, and are dropped in the reverse order. So a guard can save the interrupt flag when
-    /// it is created and restore it when it is dropped. A thread with a guard does not sleep, and waits for nothing but locks.
+    /// The guards of a thread nest, and are dropped in reverse order, so a guard can save the interrupt flag when it is
+    /// made and restore it when it is dropped. A thread with a guard does not sleep, and waits for nothing but locks.
     fn guard(&self) -> Self::Guard;
 
-    /// The CPU that runs the caller. On the path of every allocation and free, so it should cost a few instructions.
+    /// The CPU that runs the caller. Every allocation and free calls this, so it should take only a few instructions.
     ///
-    /// The caller may be moved to another CPU before it uses the answer, and the answer may be a CPU that the yard does not
-    /// know. The core folds it into range. Correctness does not depend on it; a wrong answer makes threads share a list.
+    /// The caller may be moved to another CPU before it uses the answer, and the answer may be a CPU that the yard does
+    /// not have; the core reduces it modulo the number of CPUs. Unless the platform [has
+    /// sequences](Self::has_sequences), a wrong answer is harmless: it only makes threads share a list.
     fn current_cpu(&self) -> CpuId;
 
     /// Pauses between two reads of a busy word. Never sleeps: the caller may be between [`guard`](Self::guard) and its drop, or in
     /// an interrupt handler. [Waiting](Self#waiting) says for how long.
     fn spin(&self, round: u32);
 
-    /// Waits a moment between two reads of a busy word. The caller holds no lock of the yard and may sleep.
+    /// Waits briefly between two reads of a busy word. The caller holds no lock of the yard and may sleep.
     /// [Waiting](Self#waiting) says for how long. By default this is one [`spin`](Self::spin).
     fn wait(&self, round: u32) {
         self.spin(round);
@@ -201,26 +205,27 @@ pub trait Platform: MapBacking + Probe + Sync {
 
     /// Where the bytes of a frame are mapped; `None` if they are not.
     ///
-    /// The frames that follow it in its block are mapped right behind it, and the mapping stays as long as the yard is used.
-    /// The caller owns the frame and accesses only its block. Called for requests with [`Gfp::ZERO`](crate::Gfp::ZERO), for
-    /// poisoning, by owners that move blocks, and by [`Frames`](crate::Frames). A platform that returns `None` for all frames
-    /// gets requests to zero or poison refused, and nothing else.
+    /// The frames that follow in the same block are mapped right behind it, and the mapping lasts as long as the yard
+    /// is used. The caller owns the frame and accesses only its block. Called for requests with
+    /// [`Gfp::ZERO`](crate::Gfp::ZERO), for poisoning, by owners that move blocks, and by [`Frames`](crate::Frames). If
+    /// a platform returns `None` for all frames, requests to zero or poison are refused, and everything else works.
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>>;
 
-    /// Takes the lock `word`, which is 0 while the lock is free. Spins until acquired.
+    /// Takes the lock `word`, which is 0 while the lock is free. Spins until it has the lock.
     ///
-    /// A kernel always succeeds.
+    /// In a kernel this always succeeds.
     ///
     /// # Errors
     ///
-    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has died or does not
-    /// continue. [`lock_error`](Self::lock_error) then returns the same error.
+    /// [`LockError`] on a platform whose locks are in memory shared by several processes, if the holder has died or
+    /// does not continue. [`lock_error`](Self::lock_error) then returns the same error.
     ///
     /// # Implementation
     ///
-    /// The default swaps in 1 and calls [`spin`](Self::spin) while the lock is held. A platform that overrides this uses
-    /// [`try_lock`](Self::try_lock) for the swap, or overrides all three methods: they define the values of the word together.
-    /// The lock must be acquired with Acquire and released with Release. A queue of waiters must not need memory from the yard.
+    /// The default swaps in 1 and calls [`spin`](Self::spin) while the lock is held. A platform that overrides this
+    /// either uses [`try_lock`](Self::try_lock) for the swap, or overrides `try_lock` and `unlock` as well, because the
+    /// three methods together define the values of the word. The lock must be acquired with Acquire and released with
+    /// Release. A queue of waiters must not need memory from the yard.
     #[inline]
     fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
         if self.try_lock(id, word) == Contention::Free {
@@ -238,7 +243,8 @@ pub trait Platform: MapBacking + Probe + Sync {
         }
     }
 
-    /// Takes the lock if it is free, without waiting. After [`Contention::Contended`] the caller does not hold it.
+    /// Takes the lock if it is free, without waiting. If this returns [`Contention::Contended`], the caller does not
+    /// hold the lock.
     #[inline(always)]
     fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
         // Acquire: pairs with the Release in `Platform::unlock`.
@@ -252,36 +258,38 @@ pub trait Platform: MapBacking + Probe + Sync {
         word.store(FREE, Ordering::Release);
     }
 
-    /// Whether a CPU uses its own lists in *restartable sequences*, instead of under their lock. A sequence is a few instructions
-    /// that end with one store: nothing else runs on that CPU in between, or the sequence has no effect. The
-    /// answer is the same as long as the yard is used, and for all its views. `false` by default.
+    /// Whether a CPU uses its own lists in *restartable sequences*, instead of under their lock. A sequence is a few
+    /// instructions that end with one store. Either nothing else runs on that CPU during the sequence, or the sequence
+    /// has no effect. The answer must be the same for all views of the yard, and must not change while the yard is
+    /// used. `false` by default.
     ///
-    /// If it is `true`, [`current_cpu`](Self::current_cpu) names the caller's own CPU, each CPU has a number of its own, and the platform
-    /// overrides [`end_sequences`](Self::end_sequences). The other methods have defaults for a kernel whose [`guard`](Self::guard)
-    /// keeps other code off the CPU: it disables interrupts if handlers use the yard, and preemption otherwise. [`OwnList`] describes
-    /// the protocol.
+    /// If this returns `true`, [`current_cpu`](Self::current_cpu) must return the caller's own CPU, each CPU needs a
+    /// number of its own, and the platform must override [`end_sequences`](Self::end_sequences). The other methods have
+    /// defaults for a kernel whose [`guard`](Self::guard) keeps other code off the CPU: it disables interrupts if
+    /// handlers use the yard, and preemption otherwise. [`OwnList`] describes the protocol.
     #[inline(always)]
     fn has_sequences(&self) -> bool {
         false
     }
 
-    /// The CPU that runs the caller, for a sequence that follows; `None` without sequences. The answer for a thread that cannot enter
-    /// sequences is a number that no yard knows: the thread then takes slow paths, which bypass the lists.
+    /// The CPU that runs the caller, for the sequence that follows; `None` on a platform without sequences. For a
+    /// thread that cannot enter sequences, the answer is a number that no yard has. The thread then takes slow paths,
+    /// which bypass the lists.
     #[inline(always)]
     fn sequence_cpu(&self) -> Option<CpuId> {
         if self.has_sequences() { Some(self.current_cpu()) } else { None }
     }
 
-    /// Takes the newest entry of a list of `cpu` in a sequence. Nothing if there is none, the list is in use, or the caller runs on
-    /// another CPU or was interrupted: it then takes a slow path.
+    /// Takes the newest entry of a list of `cpu` in a sequence. Returns [`Popped::NOTHING`] if the list is empty or in
+    /// use, or if the caller runs on another CPU or was interrupted; the caller then takes a slow path.
     #[inline(always)]
     fn pop_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         let _guard = self.guard();
         if self.current_cpu() == cpu { list.pop(|| true) } else { Popped::NOTHING }
     }
 
-    /// Adds an entry to a list of `cpu` in a sequence. `false`, and nothing has changed, in the same cases, and if the list is at its
-    /// limit.
+    /// Adds an entry to a list of `cpu` in a sequence. Returns `false`, and has changed nothing, if the list is at its
+    /// limit or in use, or if the caller runs on another CPU or was interrupted.
     #[inline(always)]
     fn push_in_sequence(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
         let guard = self.guard();
@@ -294,16 +302,17 @@ pub trait Platform: MapBacking + Probe + Sync {
         false
     }
 
-    /// Takes all lists of `cpu` in a sequence. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a
-    /// [`guard`](Self::guard).
+    /// Takes all lists of `cpu` in a sequence; returns whether it did. [`unlock`](Self::unlock) of the first owner word
+    /// gives them back. The caller holds a [`guard`](Self::guard).
     #[inline]
     fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         self.current_cpu() == cpu && list.take(|| true)
     }
 
-    /// Returns when each sequence that was in progress on `cpu` has ended, with or without its effect; `None` means all CPUs. Sequences
-    /// that begin later see all that the caller did before, and the caller sees what earlier ones did. A kernel interrupts the CPU.
-    /// Called without a [`guard`](Self::guard), by threads that may wait.
+    /// Returns once every sequence that was in progress on `cpu` has ended, with or without effect; `None` means all
+    /// CPUs. Sequences that begin later see everything that the caller did before the call, and the caller sees the
+    /// effects of earlier ones. A kernel interrupts the CPU. Called without a [`guard`](Self::guard), by threads that
+    /// may wait.
     ///
     /// # Errors
     ///
@@ -312,9 +321,9 @@ pub trait Platform: MapBacking + Probe + Sync {
         Err(SequencesNotEnded)
     }
 
-    /// Notes that what the lock guards is corrupt: a link, an index, an order or a count that no yard writes. The calling thread
-    /// may hold the lock. The call loses the frames concerned and goes on, and [`lock_error`](Self::lock_error) returns
-    /// [`LockError::Corrupt`] from then on.
+    /// Notes that what the lock guards is corrupt: it contains a link, an index, an order or a count that no yard
+    /// writes. The calling thread may hold the lock. The call in progress loses the frames concerned and goes on. From
+    /// then on [`lock_error`](Self::lock_error) returns [`LockError::Corrupt`].
     ///
     /// # Panics
     ///
@@ -325,40 +334,42 @@ pub trait Platform: MapBacking + Probe + Sync {
         debug_assert!(cfg!(any(loom, shuttle)), "what the lock of {lock} guards is corrupt");
     }
 
-    /// Notes that a check ([`PageChecks`](crate::boot::PageChecks)) has found a bad page structure. The block is out of use, and the
-    /// call goes on with another. The calling thread may hold locks. Does nothing by default; the yard counts the pages and keeps the
-    /// last report.
+    /// Notes that a check ([`PageChecks`](crate::boot::PageChecks)) has found a bad page structure. The block is taken
+    /// out of use, and the call goes on with another. The calling thread may hold locks. By default this does nothing;
+    /// the yard itself counts the pages and keeps the last report.
     #[cold]
     fn note_bad_page(&self, bad: BadPage) {
         let _ = bad;
     }
 
-    /// Why the calling thread did not get a lock since the last call of this method; in a damaged yard, always that damage. `None`
-    /// by default, as [`lock`](Self::lock) does not fail.
+    /// Why the calling thread failed to take a lock since it last called this method. In a damaged yard this always
+    /// returns the damage. `None` by default, because the default [`lock`](Self::lock) does not fail.
     #[inline(always)]
     fn lock_error(&self) -> Option<LockError> {
         None
     }
 
-    /// What names the caller's process in the words of a shared yard; `None` in a private yard, whose words need no names.
+    /// The number that identifies the calling process in the words of a shared yard; `None` in a private yard, which
+    /// needs none.
     #[inline(always)]
     fn process(&self) -> Option<NonZeroU32> {
         None
     }
 
-    /// Whether threads may have vanished in the middle of an allocation or free: the caller runs in a copy of the process that made
-    /// the yard (`fork`). [`Yard::validate`](crate::Yard::validate) then takes blocks that are on no list and not allocated for
-    /// theirs. `false` by default.
+    /// Whether threads may have vanished in the middle of an allocation or free, because the caller runs in a forked
+    /// copy of the process that made the yard. [`Yard::validate`](crate::Yard::validate) then attributes blocks that
+    /// are neither allocated nor on any list to those threads. `false` by default.
     fn has_lost_threads(&self) -> bool {
         false
     }
 
-    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has died, or the wait has
-    /// reached its limit. `holder` is 0 if the word names no process; `still` says whether the word names it still. In a private
-    /// yard, and by default, no wait ends this way.
+    /// Whether a caller that has waited for `round` rounds should give up, because the process `holder` has died or the
+    /// wait has reached its limit. `holder` is 0 if the word names no process; `still` tells whether the word still
+    /// names it. In a private yard, and by default, no wait ends this way.
     ///
-    /// For waits other than those in [`lock`](Self::lock), which asks this itself. The caller calls it once per round, from round 0
-    /// on; [`lock_error`](Self::lock_error) then returns the same error.
+    /// Callers of [`lock`](Self::lock) need not call this, because `lock` does the same check itself. In all other
+    /// waits it is called once per round, from round 0 on. After an error, [`lock_error`](Self::lock_error) returns the
+    /// same error.
     ///
     /// # Errors
     ///
@@ -368,7 +379,7 @@ pub trait Platform: MapBacking + Probe + Sync {
         Ok(())
     }
 
-    /// Waits while `word` has the value `seen`, or for a shorter time. The caller then reads `word` again.
+    /// Waits until `word` no longer has the value `seen`, or returns earlier. The caller then reads `word` again.
     ///
     /// For the readers-writer lock of an address space in `frameyard-vm`, whose holders may sleep. The thread that changes the
     /// word calls [`wake_waiters`](Self::wake_waiters). A platform with wait queues (a futex, for example) queues the caller if
@@ -378,17 +389,18 @@ pub trait Platform: MapBacking + Probe + Sync {
         self.wait(round);
     }
 
-    /// Wakes all callers that wait for this word in [`wait_for_change`](Self::wait_for_change). The word has its new value
-    /// already. Does nothing by default, which suits the default of `wait_for_change` only.
+    /// Wakes all callers that wait for this word in [`wait_for_change`](Self::wait_for_change). The word has its new
+    /// value already. The default does nothing, which is correct only with the default `wait_for_change`.
     #[inline(always)]
     fn wake_waiters(&self, id: LockId, word: &AtomicU64) {}
 
-    /// Runs `job` on `count` workers at once and waits for all of them. Each gets its own number; the caller is worker 0.
+    /// Runs `job` on `count` workers in parallel and waits for all of them. Each worker gets its own number; the caller
+    /// is worker 0.
     ///
-    /// Worker `n` should run on a CPU of node `node_of(n)`. Fewer workers may run than requested, and one after the other; a job
-    /// does not wait for another worker. All that the caller did before the call is visible to the workers, and what they did is
-    /// visible to the caller afterwards. Calls nest: a worker may call this again. The default runs worker 0 alone and lets its
-    /// panic pass.
+    /// Worker `n` should run on a CPU of node `node_of(n)`. Fewer workers may run than requested, and they may run one
+    /// after the other, so a job must not wait for another worker. Everything that the caller did before the call is
+    /// visible to the workers, and what they did is visible to the caller afterwards. Calls nest: a worker may call
+    /// this again. The default runs only worker 0 and lets its panic propagate.
     ///
     /// # Errors
     ///

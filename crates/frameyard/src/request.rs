@@ -1,13 +1,13 @@
-//! Requests: everything that a list of the caller's CPU does not serve.
+//! Requests: everything that the fast paths leave, because no list of the caller's CPU can serve it.
 //!
 //! | step or kind of request | module |
 //! |---|---|
-//! | 1. walk the zonelist, refill a list, collect what is left | [`search`] |
+//! | 1. walk the zonelist, refill a list, collect frames that the transfer policy keeps | [`search`] |
 //! | 2. compact and reclaim, with owners | [`slow_path`], [`compact`] |
 //! | 3. drain the lists of all CPUs | [`drain`] |
 //! | many single frames at once | [`bulk`] |
-//! | an allocation with more to say than order and flags | [`alloc_request`] |
-//! | counts that are no power of two, ranges of free frames | [`exact`] |
+//! | an allocation with more options than order and flags | [`alloc_request`] |
+//! | counts that are not a power of two, ranges of free frames | [`exact`] |
 //! | contiguous ranges of memory in use, and contiguous areas | [`contig`], [`cma`] |
 //! | blocks above the maximum order, joined blocks | [`large`], [`join`] |
 //! | blocks with an owner: guards, counted blocks, huge pages of a pool | [`frames`], [`counted`], [`huge_pages`] |

@@ -1,25 +1,27 @@
-//! Stores: where free frames rest that are on no list of a CPU. As [`bits`], by default, or on free lists with merging buddies ([`buddy`]).
+//! Stores: where free frames are kept that are on no per-CPU list. By default they are [`bits`]; the alternative is a
+//! buddy allocator's free lists ([`buddy`]).
 //!
-//! The allocator knows this interface; the stores are behind it. A [policy](crate::zone::policy) says which one a yard has, and how batches move
-//! between the lists of CPUs and free lists: page by page ([`buddy::pagewise`]), or in one of the [`published`] ways, which exist to be compared.
-//! It is read once per refill or drain and dispatched by a match here or in [`transfer`](crate::transfer).
+//! The rest of the allocator uses only this interface. A [policy](crate::zone::policy) decides which store a yard has.
+//! For free lists it also decides how batches move between them and the per-CPU lists: page by page
+//! ([`buddy::pagewise`]), or in one of the [`published`] ways, which exist for comparison. The policy is read once per
+//! refill or drain, and dispatched by a match here or in [`transfer`](crate::transfer).
 //!
 //! # Interface
 //!
 //! | operation | called by | does |
 //! |---|---|---|
-//! | [`fetch`](crate::transfer::fetch) | a refill | delivers blocks for an empty per-CPU list |
-//! | [`Drain::give_back`](crate::transfer::Drain::give_back), [`give_back_block`] | a drain; a free past the lists | returns blocks of a list, or one block |
-//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the store holds elsewhere |
-//! | [`BlockHooks`](buddy::free_area::BlockHooks) | the free area | learns of blocks that join and leave free lists |
+//! | [`fetch`](crate::transfer::fetch) | a refill | gets blocks for an empty per-CPU list |
+//! | [`Drain::give_back`](crate::transfer::Drain::give_back), [`give_back_block`] | a drain; a free that bypasses the lists | returns blocks of a list, or one block |
+//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of policy | merges what the store keeps elsewhere into the free lists |
+//! | [`BlockHooks`](buddy::free_area::BlockHooks) | the free area | tells the store about blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`] | the validator | checks the store's equations |
 //! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
-//! A CPU calls `fetch` and `Drain` while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under
-//! it. So after the policy has changed and every CPU's lists were locked once, no transfer of the old policy is in progress; that
-//! is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
+//! A CPU calls `fetch` and `Drain` while it holds the lock of a CPU's lists, and reads the policy and the zone's
+//! quiescence under it. So once the policy has changed and every CPU's lists have been locked once, no transfer under
+//! the old policy is in progress. [`Yard::set_policy`](crate::Yard::set_policy) relies on this.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Residence;
@@ -320,7 +322,7 @@ const COUNTERS: [&[CounterInfo]; 4] =
 impl MechanismCounts {
     /// The number of counters.
     pub const COUNT: usize = statistics::count_all(&COUNTERS);
-    /// The counters, in the order of their values.
+    /// Descriptions of all counters, in the order of their values.
     pub const INFOS: &'static [CounterInfo] = &statistics::join::<{ Self::COUNT }>(&COUNTERS);
 
     /// What the mechanisms counted for a CPU in a zone; without a CPU, for the zone and for all that does not come from a CPU's

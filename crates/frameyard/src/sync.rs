@@ -1,4 +1,4 @@
-//! Atomics: `core`'s, or in a model those of `models`, which loom or shuttle explores.
+//! Atomics: those of `core` or, in a model, those of `models`, which loom or shuttle explores.
 //!
 //! All modules of the core take their atomics from here, so that a protocol runs unchanged under the model checkers. A comment
 //! at each ordering stronger than `Relaxed` names the function that it pairs with.

@@ -1,6 +1,7 @@
-//! Transfer: how batches of blocks move between the lists of CPUs and the store, as the policy in force has it.
+//! Transfer: moving batches of blocks between per-CPU lists and the store, as the policy in force defines.
 //!
-//! A CPU calls [`fetch`] and [`Drain`] while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under it.
+//! [`fetch`] and [`Drain`] are used with the lock of a CPU's lists held. The policy and the zone's quiescence are read
+//! under that lock.
 
 use crate::placement;
 use crate::platform::{Activity, Platform};

@@ -1,10 +1,10 @@
 //! [`Yard`]: the allocator.
 //!
-//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is in those
-//! two regions, so any number of processes can have a view of the same yard.
+//! A `Yard` is only a view: the addresses of the memory map and of the control region, and tables over them. All state
+//! is in those two regions, so any number of processes can have a view of the same yard.
 //!
-//! [`fast`](crate::fast) allocates and frees, [`request`](crate::request) does the rest. The modules here implement the subject views of
-//! `views` that read a yard, change its modes, initialise and check it.
+//! [`fast`](crate::fast) allocates and frees on the fast paths, and [`request`](crate::request) handles all other
+//! requests. The modules here implement the views that read a yard, change its modes, initialise it and check it.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -56,7 +56,7 @@ pub struct RawRegion {
 
 /// A page-frame allocator: the memory map, its zones with their free lists, and the per-CPU lists.
 ///
-/// All methods take `&self`: a yard is used by all threads at once.
+/// All methods take `&self`: all threads use the same yard at once.
 pub struct Yard<P: Platform> {
     pub(crate) platform: P,
     pub(crate) map: MemMap,
@@ -103,22 +103,23 @@ impl<P: Platform> Yard<P> {
     /// Creates a yard in two regions, laid out by [`Layout::plan`] from the same memory and configuration.
     ///
     /// [`YardConfig::map_init`] defines which part of the map is initialised now. Unless its initialiser writes every
-    /// page, the call writes one page structure per free or reserved block, so a map on fresh memory stays untouched
-    /// apart from one host page per maximum-order block. Planning and creating need less than 8 KiB of stack each,
-    /// beside their results, in any optimised build, however large the machine.
+    /// page structure, the call writes only one per free or reserved block. So a map on fresh memory stays untouched
+    /// apart from one host page per maximum-order block. In optimised builds, planning and creating each need less than
+    /// 8 KiB of stack besides their results, however large the machine.
     ///
     /// # Errors
     ///
-    /// [`BootError`] where the regions are too small or misaligned, or the memory differs from the plan. The regions'
-    /// contents are then undefined and must be zeroed before another attempt.
+    /// [`BootError`] if a region is too small or misaligned, or if the memory differs from the plan. The contents of
+    /// both regions are then undefined, so zero them before another attempt.
     ///
     /// # Safety
     ///
-    /// - `control` is zeroed. `map` is zeroed where the initialiser is
-    ///   [`Initialiser::None`](crate::boot::Initialiser::None). With any other initialiser `map` may hold anything,
-    ///   except that the part for [`YardConfig::device_space`] beside memory is mapped and zeroed from the start.
+    /// - `control` is zeroed. `map` is zeroed if the initialiser is
+    ///   [`Initialiser::None`](crate::boot::Initialiser::None). With any other initialiser, `map` may contain anything,
+    ///   except that the part for [`YardConfig::device_space`] outside memory is mapped and zeroed from the start.
     /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
-    ///   Holes inside sections are mapped, too, at the latest when [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
+    ///   The parts of the map for holes inside sections are mapped, too, at the latest when
+    ///   [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
     /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
     ///   belongs to the owner of the frame.
     pub unsafe fn create(
@@ -150,16 +151,17 @@ impl<P: Platform> Yard<P> {
         Ok(Self::view_of(tables, map, config.geometry, (config.map_init, writer), Some(tuning), platform))
     }
 
-    /// A further view of a yard that exists, in this process or another.
+    /// Makes another view of an existing yard, in this process or another one.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] where the control region holds no finished yard of this version, or the map is smaller
+    /// [`AttachError`] if the control region does not contain a finished yard of this version, or if the map is smaller
     /// than the yard's.
     ///
     /// # Safety
     ///
-    /// As for [`create`](Self::create), but for the zeroing: both regions are those of one yard.
+    /// As for [`create`](Self::create), except that the regions are not zeroed but are the map and the control region
+    /// of one yard.
     pub unsafe fn attach(map: RawRegion, control: RawRegion, platform: P) -> Result<Self, AttachError> {
         let bytes = usize::try_from(control.size.0).unwrap_or(usize::MAX);
         // SAFETY: passed on to the caller.
@@ -236,37 +238,39 @@ impl<P: Platform> Yard<P> {
         self.geometry
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> u16 {
         self.tables.nodes()
     }
 
-    /// How many CPUs have lists of their own.
+    /// The number of CPUs, each of which has lists of its own.
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// The node of a CPU; CPUs beyond the yard's are folded in.
+    /// The node of a CPU. A number that is too large is taken modulo the number of CPUs.
     pub fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
         self.tables.node_of_cpu(cpu.index() % self.cpus as usize)
     }
 
-    /// The group of a CPU: those of a group share a cache; CPUs beyond the yard's are folded in.
+    /// The cache group of a CPU: the CPUs of a group share a cache. A number that is too large is taken modulo the
+    /// number of CPUs.
     pub fn cache_group_of_cpu(&self, cpu: CpuId) -> u16 {
         self.tables.cache_group_of_cpu(cpu.index() % self.cpus as usize)
     }
 
-    /// The frames from the first to the last, in whole sections, holes included.
+    /// The frames from the first to the last, holes included, rounded to whole sections.
     pub fn frame_range(&self) -> PfnRange {
         self.map.range()
     }
 
-    /// How many frames have page structures: those of sections with memory or room for devices.
+    /// The number of frames that have page structures: those of every section with memory or room for devices.
     pub fn map_frames(&self) -> PageCount {
         PageCount(self.map.places())
     }
 
-    /// Where in the memory map the page structure of a frame lies; `None` in a hole. Those of neighbouring sections lie side by side.
+    /// The offset of a frame's page structure in the memory map; `None` in a hole. The page structures of neighbouring
+    /// sections are contiguous.
     pub fn map_offset(&self, pfn: Pfn) -> Option<ByteSize> {
         let place = self.map.check(pfn)?;
         Some(ByteSize(u64::from(place) * size_of::<Page>() as u64))

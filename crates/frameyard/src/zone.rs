@@ -1,8 +1,9 @@
 //! Zones: free memory of one kind on one node, behind one lock, with per-CPU lists in front of it.
 //!
-//! Here is what a zone knows and how it is locked. Where its free frames rest is up to the [store](crate::store), which of them serves a request
-//! to the [placement](crate::placement). [`mechanisms`] lets a zone keep the state of both without a dependency on them;
-//! [`ListEvents`](view::ListEvents) and [`ListRules`](view::ListRules) are what free lists tell and ask a placement.
+//! This module has the state of a zone and its locking. The [store](crate::store) decides how free frames are kept, and
+//! the [placement](crate::placement) decides which of them serve a request. [`mechanisms`] lets a zone contain the
+//! state of both without depending on them. Through [`ListEvents`](view::ListEvents) the free lists tell a placement
+//! what happens to them, and through [`ListRules`](view::ListRules) they ask it for decisions.
 //!
 //! | submodule | holds |
 //! |---|---|
@@ -14,8 +15,8 @@
 //!
 //! # Lock order
 //!
-//! The lock of a CPU's lists, then the zone lock. No two locks of a kind are held together.
-//! The lock of a pool of huge pages is the last: no other lock is taken while it is held.
+//! The lock of a CPU's lists comes first, then the zone lock. No two locks of one kind are held together. The lock of a
+//! pool of huge pages is the last: no other lock is taken while it is held.
 
 pub(crate) mod allocation_map;
 pub(crate) mod block_list;

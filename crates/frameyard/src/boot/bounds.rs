@@ -1,4 +1,4 @@
-//! Upper bounds of a yard's memory, known at compile time.
+//! Upper bounds for the sizes of a yard's map and control region, computed at compile time.
 
 use crate::boot::tables::TableCounts;
 use crate::boot::{MAX_CPUS, MAX_NODES};
@@ -7,7 +7,7 @@ use crate::store::batch_words_bound;
 use crate::units::{ByteSize, Geometry, PageCount};
 use crate::zone::PcpSizing;
 
-/// The largest machine that a map and a control region of fixed size must serve.
+/// The largest machine that a memory map and a control region of fixed size have to serve.
 ///
 /// For kernels that reserve both regions statically. [`Layout::plan`](super::Layout::plan) never needs more for a machine
 /// within these bounds.
@@ -29,9 +29,9 @@ use crate::zone::PcpSizing;
 pub struct MachineBounds {
     /// Sizes of pages, sections and blocks.
     pub geometry: Geometry,
-    /// Frames from the first to the last, without holes of at least a section; room for devices included.
+    /// Frames from the first to the last, including room for devices, but not holes of a section or more.
     pub frames: PageCount,
-    /// Runs of memory, or of room for devices, with holes of at least a section between them.
+    /// Runs of memory or of room for devices: the parts between holes of a section or more.
     pub runs: usize,
     /// Nodes.
     pub nodes: usize,
@@ -49,18 +49,18 @@ pub struct MachineBounds {
     pub devices: DeviceSpace,
 }
 
-/// Whether a machine has room for devices behind, before or between its memory.
+/// Whether a machine has room for devices before, behind or between its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceSpace {
-    /// It has none.
+    /// No room for devices.
     None,
-    /// It has.
+    /// Room for devices.
     Some,
 }
 
 impl MachineBounds {
-    /// Bounds for memory without holes of a section: one node, one CPU, 16 ranges of memory, 64 reserved ranges, no areas, no
-    /// devices.
+    /// Bounds for one node with one CPU, 16 ranges of memory without holes of a section or more, 64 reserved ranges, no
+    /// areas and no devices.
     #[must_use]
     pub const fn of_memory(geometry: Geometry, memory: ByteSize) -> Self {
         Self {
@@ -83,13 +83,13 @@ impl MachineBounds {
         PageCount((self.frames.0.div_ceil(section) + 2 * self.runs as u64 - 1) * section)
     }
 
-    /// Bytes that the memory map takes at most.
+    /// The most bytes that the memory map takes.
     #[must_use]
     pub const fn map_bytes(&self) -> ByteSize {
         ByteSize(self.map_frames().0 * size_of::<Page>() as u64)
     }
 
-    /// Bytes that the control region takes at most.
+    /// The most bytes that the control region takes.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Which CPUs share a cache: as the configuration says, or neighbouring CPUs of a node where it says nothing.
+//! Which CPUs share a cache: as the configuration says or, by default, sixteen neighbouring CPUs of a node.
 
 use crate::boot::{BootError, MAX_NODES, YardConfig};
 use crate::units::{CpuId, NodeId};

@@ -1,7 +1,7 @@
 //! Claims: one bit per maximum-order block, set by the worker that initialises the block.
 //!
-//! A block is the unit because initialising it depends on nothing outside it: blocks merge within it, and pageblocks do
-//! not cross its ends.
+//! The unit is a maximum-order block because initialising one depends on nothing outside it: free blocks merge only
+//! within it, and no pageblock crosses its ends.
 //!
 //! # Protocol
 //!

@@ -99,7 +99,8 @@ errors! {
 }
 
 impl BootError {
-    /// Whether it happened while the map was initialised, and not because memory or configuration make no yard.
+    /// Whether the error occurred while the map was being initialised, as opposed to an invalid memory table or
+    /// configuration.
     #[must_use]
     pub const fn is_at_run_time(&self) -> bool {
         matches!(self, Self::MapNotBacked(_) | Self::WorkerPanicked)

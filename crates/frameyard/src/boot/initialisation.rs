@@ -1,5 +1,5 @@
-//! Map initialisation: writing the pages of a part of the memory map, tagging its reserved blocks, and adding its free
-//! blocks to their zones.
+//! Map initialisation: writing the page structures of a part of the memory map, tagging its reserved blocks, and adding
+//! its free blocks to their zones.
 //!
 //! | submodule | when |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | `pass` | in a parallel pass over all deferred memory, with [`job`](crate::job) |
 //! | `grow` | in an allocation that would otherwise fail or take blocks of another type |
 //!
-//! An uninitialised part exists only in counts ([`DeferredFrames`](crate::zone::DeferredFrames)). No CPU reads its pages.
+//! Until then, a part exists only in counts ([`DeferredFrames`](crate::zone::DeferredFrames)), and no CPU reads its
+//! page structures.
 //!
 //! # Protocol
 //!

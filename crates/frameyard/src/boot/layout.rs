@@ -1,4 +1,5 @@
-//! The layout of a yard: the sizes of its map and control region, and the place of each table, before any of it exists.
+//! The layout of a yard: the sizes of its map and control region and the position of each table, computed before either
+//! exists.
 
 use core::ptr::NonNull;
 
@@ -161,12 +162,12 @@ fn ranges_and_batch_words(memory: &dyn MemorySource, config: &YardConfig<'_>, cu
 }
 
 impl Layout {
-    /// Plans the yard of a machine. Touches no memory; costs a few passes over the ranges of memory and one over
-    /// the reserved ones.
+    /// Plans the yard of a machine. It touches no memory, and makes a few passes over the ranges of memory and one over
+    /// the reserved ranges.
     ///
     /// # Errors
     ///
-    /// [`BootError`] where the memory, the CPUs or the distances make no yard.
+    /// [`BootError`] if the memory, the CPUs, the distances or another part of the configuration is invalid.
     pub fn plan(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Self, BootError> {
         let found = survey(memory, config)?;
         match config.cpus.len() {
@@ -200,7 +201,7 @@ impl Layout {
         Ok(Self { runs, cutter, device_place, counts, plan, present: PageCount(found.present) })
     }
 
-    /// The frames from the first to the last, in whole sections, holes included.
+    /// The frames from the first to the last, holes included, rounded to whole sections.
     #[must_use]
     pub fn frames(&self) -> PfnRange {
         self.runs.span
@@ -222,7 +223,7 @@ impl Layout {
         unsafe { Tables::carve(control, &self.plan) }
     }
 
-    /// Frames of memory.
+    /// The number of frames of memory, reserved ones included.
     #[must_use]
     pub fn present(&self) -> PageCount {
         self.present
@@ -234,13 +235,13 @@ impl Layout {
         self.counts.nodes as u16
     }
 
-    /// Size of the memory map: 64 bytes for each frame of a section with memory or room for devices.
+    /// The size of the memory map: 64 bytes for each frame of every section that has memory or room for devices.
     #[must_use]
     pub fn map_bytes(&self) -> ByteSize {
         bytes_of_pages(self.runs.places.0)
     }
 
-    /// Size of the control region.
+    /// The size of the control region.
     #[must_use]
     pub fn control_bytes(&self) -> ByteSize {
         ByteSize(self.plan.bytes as u64)

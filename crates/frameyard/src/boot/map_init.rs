@@ -1,4 +1,4 @@
-//! Options of map initialisation: when it happens, how it writes the pages, and how threads share the work.
+//! Options of map initialisation: when it happens, how it writes page structures, and how threads share the work.
 
 use crate::boot::BootError;
 use crate::memmap::Initialiser;
@@ -8,18 +8,18 @@ use crate::units::{Geometry, PageCount, named};
 /// When the memory map is initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum InitMode {
-    /// All of it before the first allocation.
+    /// All of it at creation, before the first allocation.
     #[default]
     Eager,
     /// At creation only what early boot needs: the low zones, and in each node's highest zone one section's worth of
-    /// frames, rounded up to a section. [`YardInit::finish`](crate::views::YardInit::finish) initialises the rest in
-    /// parallel. Allocations that would fail without it initialise it section by section.
+    /// frames, rounded up to a section boundary. [`YardInit::finish`](crate::views::YardInit::finish) initialises the
+    /// rest in parallel. Until then, an allocation that would otherwise fail initialises one section at a time.
     Deferred,
-    /// Nothing at creation. An allocation initialises sections when it needs them. Deferred memory counts as free.
+    /// Nothing at creation. Allocations initialise sections as they need them. Deferred memory counts as free.
     Lazy,
 }
 
-/// The granularity of the jobs in which threads initialise the map.
+/// How initialisation of the map is divided into jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum JobGranularity {
     /// One job for each range of free memory, as the kernel does.
@@ -30,12 +30,12 @@ pub enum JobGranularity {
     Sections,
 }
 
-/// Whether the end of map initialisation sizes per-CPU lists again.
+/// Whether per-CPU lists are sized again when map initialisation finishes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpReset {
-    /// No: the memory initialised at creation determines their sizes.
+    /// No: their sizes follow from the memory that was initialised at creation.
     Off,
-    /// Yes.
+    /// Yes: their sizes follow from all memory.
     #[default]
     On,
 }
@@ -47,7 +47,7 @@ pub struct MapInit {
     pub mode: InitMode,
     /// The content of a fresh page structure.
     pub content: MapContent,
-    /// How the pages are written.
+    /// How page structures are written.
     pub initialiser: Initialiser,
     /// How threads share the work.
     pub jobs: InitJobs,
@@ -60,11 +60,11 @@ pub struct MapInit {
 pub struct InitJobs {
     /// The granularity of the jobs.
     pub granularity: JobGranularity,
-    /// The maximum number of threads for a node, 1 to the yard's CPUs. `None`: one for each CPU of the node in
-    /// [`YardInit::finish`](crate::views::YardInit::finish), and one at creation. A node never gets more threads than it
-    /// has CPUs; a node without CPUs gets one.
+    /// The maximum number of threads for a node, from 1 to the yard's number of CPUs. `None`: one for each CPU of the
+    /// node in [`YardInit::finish`](crate::views::YardInit::finish), and one at creation. A node never gets more
+    /// threads than it has CPUs; a node without CPUs gets one.
     pub threads: Option<usize>,
-    /// Chunks of a job end at multiples of this. It is a power of two and at least a maximum-order block. `None`: a
+    /// Chunks of a job end at multiples of this. Must be a power of two and at least a maximum-order block. `None`: a
     /// maximum-order block for [`JobGranularity::Ranges`], a section for [`JobGranularity::Sections`].
     pub alignment: Option<PageCount>,
     /// The minimum size of a chunk. `None`: the alignment.

@@ -1,4 +1,4 @@
-//! The runs of present sections of a machine that is planned: those with memory, or with room for devices.
+//! The runs of present sections that a plan finds: neighbouring sections with memory or with room for devices.
 
 use crate::boot::{BootError, MemorySource};
 use crate::units::{Geometry, PageCount, Pfn, PfnRange};

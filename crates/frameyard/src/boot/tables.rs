@@ -1,4 +1,4 @@
-//! The tables of the control region: their sizes, their places, and a view of them.
+//! The tables of the control region: their sizes, their positions, and a view of them.
 //!
 //! The header comes first, then the tables of the transfer mechanisms, then those that `tables!` declares, in its order.
 

@@ -1,7 +1,7 @@
-//! Watermarks, reserves and per-CPU list sizes of a yard, from the managed pages of its zones.
+//! Sets watermarks, reserves and per-CPU list sizes of a yard from the managed pages of its zones.
 //!
-//! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
-//! the limits of a CPU's lists change under their lock.
+//! This can be repeated at any time, for example after managed pages have changed: allocations read each value on its
+//! own, and the limits of a CPU's lists change under their lock.
 
 use crate::boot::{BootError, Tables};
 use crate::lists::{LockedPcp, YardLimits, lock_each};

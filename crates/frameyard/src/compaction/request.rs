@@ -12,14 +12,15 @@ pub enum CompactEffort {
     /// Waits for owners, for a bounded time.
     #[default]
     Sync,
-    /// As `Sync`, over the whole zone without hints of earlier runs, and into pageblocks of any type.
+    /// As `Sync`, but scans the whole zone regardless of hints from earlier runs, and moves blocks into pageblocks of
+    /// any type.
     Full,
 }
 
 named!(CompactEffort: Async => "async", Sync => "sync", Full => "full");
 
 impl CompactEffort {
-    /// The mode that owners get.
+    /// The mode that owners are called with.
     #[must_use]
     pub const fn mode(self) -> MigrateMode {
         match self {
@@ -41,7 +42,8 @@ pub enum CompactCaller {
     Background,
     /// The background compactor, because free memory is fragmented.
     Proactive,
-    /// The background compactor, because a zone has few whole pageblocks ([`DefragMode::On`](crate::DefragMode::On)).
+    /// The background compactor, because a zone has too few whole pageblocks
+    /// ([`DefragMode::On`](crate::DefragMode::On)).
     Stock,
 }
 
@@ -57,7 +59,7 @@ impl CompactCaller {
 /// A request to compact a zone (the kernel's `struct compact_control`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompactRequest {
-    /// The order of the wanted block; `None` compacts the whole zone without hints of earlier runs.
+    /// The order of the wanted block; `None` compacts the whole zone regardless of hints from earlier runs.
     pub order: Option<Order>,
     /// How hard to try.
     pub effort: CompactEffort,
@@ -67,7 +69,7 @@ pub struct CompactRequest {
     pub migrate_type: MigrateType,
     /// The highest zone that may serve the request.
     pub highest_zone: ZoneKind,
-    /// The number of frames to scan, roughly; the next run continues there. `None`: all.
+    /// Roughly how many frames to scan; the next run continues from there. `None`: no limit.
     pub limit: Option<PageCount>,
 }
 
@@ -88,7 +90,7 @@ impl CompactRequest {
         Self { order: Some(order), effort, ..Self::WHOLE_ZONE }
     }
 
-    /// Compacts for an allocation that found no block. Flags that name no type count as unmovable.
+    /// Compacts for an allocation that found no block. Flags with no valid type count as unmovable.
     #[must_use]
     pub fn for_allocation(order: Order, gfp: Gfp, effort: CompactEffort) -> Self {
         Self {
@@ -102,23 +104,23 @@ impl CompactRequest {
     }
 }
 
-/// How compaction of a zone ended (the kernel's `enum compact_result`), the least useful end first.
+/// How compaction of a zone ended (the kernel's `enum compact_result`), from the least to the most useful result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CompactResult {
-    /// There was too little free memory, or fragmentation was not the problem.
+    /// There was too little free memory to move blocks to, or fragmentation was not the problem.
     #[default]
     Skipped,
-    /// A recent run failed, and the deferral has not ended yet.
+    /// A recent run failed, and attempts are still deferred.
     Deferred,
     /// A transfer in the zone did not finish within the bound. Nothing was done.
     Stalled,
-    /// The run reached the limit of the request. The next run continues there.
+    /// The run reached the limit of the request. The next run continues from there.
     Unfinished,
     /// The whole zone was scanned without making a block of the order, or the request named no order.
     Complete,
-    /// A part of the zone was scanned, from where an earlier run stopped, without making a block of the order.
+    /// Only a part of the zone was scanned, from where an earlier run had stopped, without making a block of the order.
     PartialSkipped,
-    /// Other CPUs took the free memory that the compaction wanted as targets.
+    /// Other CPUs took the free memory that compaction wanted as targets.
     Contended,
     /// There is a block of the order.
     Success,
@@ -138,11 +140,11 @@ pub struct CompactOutcome {
     pub discarded: PageCount,
     /// Frames isolated and then not moved (`pgmigrate_fail`).
     pub failed: PageCount,
-    /// Frames that owners could not isolate for the moment.
+    /// Frames that owners could not isolate at that moment.
     pub busy: PageCount,
     /// Frames with users that the owner cannot find.
     pub pinned: PageCount,
-    /// Frames in use that can never be moved, or have no registered owner.
+    /// Frames in use that can never be moved or have no registered owner.
     pub unmovable: PageCount,
     /// Pages scanned by the migrate scanner (`compact_migrate_scanned`).
     pub migrate_scanned: PageCount,
@@ -153,7 +155,7 @@ pub struct CompactOutcome {
 }
 
 impl CompactOutcome {
-    /// The sum with another run, with the more useful result of the two.
+    /// The sum of two runs, with the more useful of the two results.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

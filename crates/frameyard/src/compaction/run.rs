@@ -1,4 +1,4 @@
-//! One run of compaction over a zone: where it begins, when it ends, and what it leaves for later runs.
+//! One run of compaction over a zone: where it begins, when it ends, and what it remembers for later runs.
 
 use crate::boot::{Poisoning, Tables};
 use crate::compaction::Compaction;

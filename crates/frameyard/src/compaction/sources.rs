@@ -1,4 +1,4 @@
-//! The migrate scanner: finds allocated blocks, and has their owners isolate and move them.
+//! The migrate scanner: finds allocated blocks, and asks their owners to isolate and move them.
 
 use crate::compaction::Compaction;
 use crate::compaction::request::{CompactCaller, CompactEffort};

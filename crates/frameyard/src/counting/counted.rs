@@ -24,7 +24,8 @@ pub struct PageTouches {
     pub prefetches: u64,
 }
 
-/// Accesses to lines that are no page structures: words of locks and lists, the allocation map, types of pageblocks, counters.
+/// Accesses to cache lines other than page structures: words of locks and lists, the allocation map, types of
+/// pageblocks, counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LineTouches {
     /// Reads, writes and exchanges.
@@ -44,11 +45,11 @@ pub struct SpanTouches {
     pub zone_holds: u64,
     /// Accesses under a zone lock.
     pub under_lock: PageTouches,
-    /// Accesses without one.
+    /// Accesses outside the zone lock.
     pub outside: PageTouches,
     /// Accesses to other lines under a zone lock.
     pub others_under_lock: LineTouches,
-    /// Accesses to other lines without one. The word of the zone lock is among them.
+    /// Accesses to other lines outside the zone lock, including those to the word of the zone lock.
     pub others_outside: LineTouches,
 }
 
@@ -82,8 +83,8 @@ pub struct Counted {
     /// Outside refills and drains; its `spans` and `pages` are 0.
     pub elsewhere: SpanTouches,
     pub(crate) locks: [LocksTaken; LockKind::ALL.len()],
-    /// Accesses to lines that a task could not remember in a stretch. They are missing from the line counts: if this is not
-    /// 0, the line counts are too low.
+    /// Accesses to lines that a task had no room to remember in a stretch. They are missing from the line counts, so if
+    /// this is not 0, the line counts are too low.
     pub forgotten: u64,
     /// Accesses, acquisitions and spans of tasks without counters of their own. If this is not 0, all counts are too low.
     pub lost: u64,
@@ -96,7 +97,7 @@ impl Counted {
         self.locks[kind as usize]
     }
 
-    /// The difference to an earlier snapshot.
+    /// The difference from an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::wrapping_sub)

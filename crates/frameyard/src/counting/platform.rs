@@ -27,7 +27,7 @@ pub struct CountingPlatform<'r, P, W, const LINES: usize = 1024> {
 }
 
 impl<'r, P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> CountingPlatform<'r, P, W, LINES> {
-    /// Counts calls to `inner` in `tasks`, on top of their earlier counts.
+    /// Counts calls to `inner` in `tasks`, in addition to their earlier counts.
     #[must_use]
     pub fn new(inner: &'r P, tasks: &'r [TaskCounters<LINES>], current_task: W) -> Self {
         Self { inner, tasks, current_task, lost: AtomicU64::new(0) }
@@ -45,8 +45,8 @@ impl<'r, P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> CountingPlatfor
         self.tasks.iter().fold(none, |sum, counters| sum.with(&counters.read(), u64::wrapping_add))
     }
 
-    /// Counts all that `work` does as one stretch of the calling task: each line counts once, where it was touched first, also outside
-    /// of refills, drains and holds of zone locks.
+    /// Counts everything that `work` does as one stretch of the calling task. Each line counts once, where it is first
+    /// touched, even outside refills, drains and holds of zone locks.
     pub fn in_one_stretch<R>(&self, work: impl FnOnce() -> R) -> R {
         self.counters().into_iter().for_each(TaskCounters::begin_long_stretch);
         let result = work();

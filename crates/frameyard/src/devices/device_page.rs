@@ -10,11 +10,11 @@ use crate::platform::{GetMark, Platform, copied_views};
 use crate::sync::is_broken;
 use crate::units::{Order, Pfn};
 
-/// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page if the device has
-/// base pages or the compound page is split. Copyable; valid as long as the yard's view.
+/// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page if the
+/// device has base pages or the compound page is split. It is `Copy`, and valid as long as the view of the yard.
 ///
-/// The page may change and the device may be removed at any time, unless the caller holds a reference
-/// ([`try_get`](Self::try_get)).
+/// Unless the caller holds a reference ([`try_get`](Self::try_get)), the page may change or the device may be removed
+/// at any time.
 pub struct DevicePage<'a, P> {
     page: PageRef<'a, P>,
     /// The head, if a get does more than add references on `page`: `page` is a part of a split compound page, or gets are marked.
@@ -98,9 +98,9 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     /// # Safety
     ///
     /// The caller holds a reference on this page ([`try_get`](Self::try_get)) while it changes anything through the
-    /// page structure. It changes counts only by getting and putting its own references, pins and mappings. Words
-    /// belong to an owner, which zeroes them before it puts its last reference. Without a reference the page may be a
-    /// tail or another device's page by now.
+    /// page structure. It changes counts only by getting and putting its own references, pins and mappings. The owner
+    /// words belong to one owner, which zeroes them before it puts its last reference. Without a reference, the page
+    /// may by now be a tail or a page of another device.
     #[inline(always)]
     #[must_use]
     pub unsafe fn page(&self) -> CountedPage<'a, P> {
@@ -109,12 +109,12 @@ impl<'a, P: Platform> DevicePage<'a, P> {
 
     /// Gets `count` references, if the page is still the one that the look-up found.
     ///
-    /// Returns `false` if it is not (look it up again), if another CPU is changing it, or if the count would overflow. Nothing has
-    /// changed then. After `true`, [`put`](Self::put) releases the references, one by one or together.
+    /// Returns `false` if it is not (look it up again), if another CPU is changing it, or if the count would overflow;
+    /// nothing has changed then. After `true`, [`put`](Self::put) releases the references, singly or together.
     ///
-    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line and a read of the section's. In a split
-    /// compound page, two exchanges more on the head's line. Marked if the platform asks for it
-    /// ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)).
+    /// Never writes to a tail of a compound page. Cost: an exchange on the page's cache line and a read of the
+    /// section's. In a split compound page, two more exchanges on the head's line. The get is marked if the platform
+    /// asks for that ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)).
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
@@ -164,7 +164,8 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] if the page has fewer references beside the device's own. Nothing has changed then.
+    /// [`ReferenceUnderflow`] if the page has fewer references, not counting the device's own. Nothing has changed
+    /// then.
     ///
     /// # Safety
     ///

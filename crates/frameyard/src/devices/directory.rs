@@ -1,11 +1,11 @@
 //! The table of devices.
 //!
-//! A CPU claims a row under the directory's lock and owns it until it releases the row. It writes the shape of the device last and
-//! clears it first, so a reader without the lock sees all of one device or none.
+//! A CPU claims a row under the directory's lock and owns it until it releases the row. It writes the shape of the
+//! device last and clears it first, so a reader without the lock sees either a complete device or none.
 //!
-//! The users word of a device decides which operations are allowed: one exchange checks the state and the generation, and enters.
-//! A CPU that looked a row up by a frame of a device passes that device's generation. So the exchange fails if the row has a later
-//! device by then.
+//! The users word of a device decides which operations are allowed: one exchange checks the state and the generation,
+//! and enters the device. A CPU that found a row from a frame of a device passes the generation of that device, so the
+//! exchange fails if the row belongs to a later device by then.
 
 use crate::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::locks::LockLine;

@@ -5,7 +5,7 @@ use crate::page::MapContent;
 use crate::platform::LockError;
 use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, messages};
 
-/// Error of an operation on a device. The operation has changed nothing.
+/// The error of an operation on a device. The operation has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -65,13 +65,13 @@ pub enum DeviceError {
     },
     /// No such node.
     NoSuchNode(NodeId),
-    /// The yard has its most devices.
+    /// The yard has as many devices as it can have.
     TooManyDevices(usize),
     /// There is no memory for the page structures of these frames.
     NoMapMemory(PfnRange),
     /// The platform does not place page structures in the device.
     NoMapInDevice(PfnRange),
-    /// The page structures would take all of the device.
+    /// The page structures would fill the whole device.
     NoRoom {
         /// The range asked for.
         range: PfnRange,
@@ -89,23 +89,23 @@ pub enum DeviceError {
     WorkerPanicked,
     /// There is no device with that number.
     NoSuchDevice(DeviceId),
-    /// Pages of the device have users beside the device itself.
+    /// Pages of the device have users other than the device itself.
     InUse {
         /// The number of references.
         references: u64,
-        /// The number of pages.
+        /// The number of pages that have such references.
         pages: u64,
         /// The first of those.
         first: Pfn,
     },
-    /// Entries of page tables map the device.
+    /// Page-table entries map the device.
     Mapped {
         /// The device.
         device: DeviceId,
         /// The number of entries.
         mappings: u64,
     },
-    /// Another CPU splits or joins pages of the device, or removes it.
+    /// Another CPU is splitting or joining pages of the device, or removing it.
     Busy(DeviceId),
     /// No device has the frame.
     NotDevice(Pfn),
@@ -124,7 +124,7 @@ pub enum DeviceError {
     IsSplit(Pfn),
     /// The compound page is not split.
     NotSplit(Pfn),
-    /// No entry of page tables maps the device.
+    /// No page-table entry maps the device.
     NotMapped(DeviceId),
 }
 

@@ -1,4 +1,4 @@
-//! From a frame to the page of a device: two words per section, on one cache line.
+//! Looking up the page of a device from a frame: two words per section, on one cache line.
 
 #[cfg(doc)]
 use crate::platform::Platform;

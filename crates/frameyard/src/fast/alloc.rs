@@ -1,9 +1,9 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list in a restartable sequence, or under the lists' lock (one exchange).
-//! It uses three cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
-//! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
-//! allocation.)
+//! The fast path takes a frame from the array of its CPU's list in a restartable sequence, or under the lists' lock
+//! (one exchange). It touches three cache lines of the lists, and stores the frame's byte in the allocation map. It
+//! does not check watermarks: to them, a frame on a per-CPU list has left the zone, so they are checked once per batch,
+//! by the refill. (The kernel checks them on every allocation.)
 //!
 //! The slow path [searches](crate::request::search) the zones.
 
@@ -23,13 +23,15 @@ use crate::zone::{Effort, poison};
 const MOST_BAD: u32 = 1 << 20;
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
+    /// Allocates a block of `2^order` frames, preferably from the node that the caller runs on.
     ///
-    /// A block of more than the yard's maximum order, up to [1 GiB](crate::Geometry::largest_order), is the first place in address order
-    /// all of whose frames are free. It is one block: [`free`](Self::free) frees it whole, [`split_at`](Self::split_at) divides it.
+    /// Orders above the yard's maximum are allowed up to [1 GiB](crate::Geometry::largest_order): such a request
+    /// searches for an aligned place all of whose frames are free, in address order. The result is one block:
+    /// [`free`](Self::free) frees it as a whole, and [`split_at`](Self::split_at) divides it.
     ///
-    /// After the kernel's `alloc_pages`. Common cost: a sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a
-    /// try), and the frame's byte in the allocation map. A refill takes the zone lock at most once per batch.
+    /// Modelled on the kernel's `alloc_pages`. In the common case this costs a restartable sequence
+    /// ([`Platform::has_sequences`]) or a try of the CPU's own lock, and a store to the frame's byte in the allocation
+    /// map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///

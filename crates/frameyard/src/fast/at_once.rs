@@ -1,9 +1,9 @@
-//! The common parts of an allocation and a free, apart from everything else.
+//! The common case of an allocation and of a free, separated from everything else.
 //!
-//! [`Yard::alloc`] and [`Yard::free`] hold their fast paths and calls of slow ones. A slow path may panic, and its error takes memory.
-//! An interface that catches panics, or that must not return large errors, calls the functions of this module first: each either does
-//! all there is to do, in a restartable sequence of the caller's CPU, or says what the caller must do in code of its own. They make
-//! no call, so a caller of theirs saves no registers.
+//! [`Yard::alloc`] and [`Yard::free`] contain their fast paths and calls of slow ones. A slow path may panic, and its
+//! error value is large. An interface that catches panics, or that must not return large errors, calls the functions of
+//! this module first. Each of them either does the whole job, on the list of the caller's CPU, or says what is left for
+//! the caller to do. These functions make no calls, so their callers need not save registers.
 
 use core::fmt;
 
@@ -14,42 +14,44 @@ use crate::request::search::OFF_FAST_PATH;
 use crate::units::{Order, PageCount, Pfn, ZoneId};
 use crate::yard::{AllocError, FreeError, Yard};
 
-/// What [`Yard::alloc_at_once`] has done.
+/// How far [`Yard::alloc_at_once`] got.
 #[derive(Debug)]
 #[must_use = "an unfinished allocation must be finished"]
 pub enum AllocAtOnce<'a, P: Platform> {
     /// The block is allocated.
     Done(Pfn),
-    /// Nothing. [`Yard::alloc`] does the rest.
+    /// Nothing was done. Call [`Yard::alloc`].
     Nothing,
-    /// A block has left its list, and is not allocated yet.
+    /// A block has left its list, but is not marked allocated yet.
     Unfinished(UnfinishedAlloc<'a, P>),
 }
 
-/// What [`Yard::free_at_once`] has done.
+/// How far [`Yard::free_at_once`] got.
 #[derive(Debug)]
 #[must_use = "an unfinished free must be finished"]
 pub enum FreeAtOnce<'a, P: Platform> {
     /// The block is free.
     Done,
-    /// Nothing. [`Yard::free`] frees the block, or says why not.
+    /// Nothing was done. Call [`Yard::free`], which frees the block or returns the error.
     Nothing,
-    /// The block is not allocated any more, and on no list yet.
+    /// The block is no longer allocated, but is not on a list yet.
     Unfinished(UnfinishedFree<'a, P>),
 }
 
-/// A block that has left its list, and is not allocated. It is lost if this is dropped.
+/// A block that has left its list, but is not marked allocated. Dropping this value loses the block; call
+/// [`finish`](Self::finish).
 ///
-/// Two registers: the yard; and the place of the block, its order and the flags in one word.
+/// The value fits in two registers: one for the yard, and one for the block's place, its order and the flags.
 #[must_use = "the block is lost if the allocation is not finished"]
 pub struct UnfinishedAlloc<'a, P: Platform> {
     yard: &'a Yard<P>,
     word: u64,
 }
 
-/// A block that is not allocated any more, and on no list. It is lost if this is dropped.
+/// A block that is no longer allocated, but is not on a list. Dropping this value loses the block; call
+/// [`finish`](Self::finish).
 ///
-/// Two registers: the yard; and the place of the block and its order in one word.
+/// The value fits in two registers: one for the yard, and one for the block's place and order.
 #[must_use = "the block is lost if the free is not finished"]
 pub struct UnfinishedFree<'a, P: Platform> {
     yard: &'a Yard<P>,
@@ -72,7 +74,7 @@ fn order_in(word: u64) -> Order {
 }
 
 impl<P: Platform> UnfinishedAlloc<'_, P> {
-    /// Marks the block allocated. If the list was corrupt, allocates another.
+    /// Marks the block allocated. If the list turns out to be corrupt, allocates another block.
     ///
     /// # Errors
     ///
@@ -96,8 +98,9 @@ impl<P: Platform> UnfinishedFree<'_, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a sequence, in the largest run of memory.
-    /// Nothing without sequences ([`Platform::has_sequences`]).
+    /// The common case of [`alloc`](Self::alloc): in a restartable sequence, takes a block from the list of the
+    /// caller's CPU, if it is in the largest run of memory. Does nothing on a platform without sequences
+    /// ([`Platform::has_sequences`]).
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
@@ -108,8 +111,8 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// As [`alloc_at_once`](Self::alloc_at_once), where CPUs lock their lists: takes a block of the caller's own list, if its lock is
-    /// free. Nothing with sequences.
+    /// As [`alloc_at_once`](Self::alloc_at_once), for platforms where CPUs lock their lists: takes a block from the
+    /// list of the caller's CPU, if its lock is free. Does nothing on a platform with sequences.
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
@@ -159,8 +162,8 @@ impl<P: Platform> Yard<P> {
         Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
     }
 
-    /// The common part of [`free`](Self::free): frees a block of the largest run of memory onto the caller's own list in a sequence. Without
-    /// sequences ([`Platform::has_sequences`]) no free is done at once.
+    /// The common case of [`free`](Self::free): in a restartable sequence, frees a block in the largest run of memory
+    /// onto the list of the caller's CPU. Does nothing on a platform without sequences ([`Platform::has_sequences`]).
     ///
     /// Cost: as `free`.
     #[inline(always)]
@@ -172,8 +175,8 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// As [`free_at_once`](Self::free_at_once), where CPUs lock their lists: onto the caller's own list, if its lock is free. Nothing with
-    /// sequences.
+    /// As [`free_at_once`](Self::free_at_once), for platforms where CPUs lock their lists: frees a block onto the list
+    /// of the caller's CPU, if its lock is free. Does nothing on a platform with sequences.
     ///
     /// Cost: as `free`.
     #[inline(always)]

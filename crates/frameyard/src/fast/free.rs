@@ -1,9 +1,9 @@
 //! Freeing: the check that decides racing frees, the fast path, and the error of a bad free.
 //!
-//! One atomic exchange clears the byte of the block's head in the [`AllocationMap`](crate::zone::AllocationMap). Of two
-//! threads that free the same block at once one wins; the other gets an error and has changed nothing. The block's page
-//! structure is not touched: it is written when the block is packed into a batch or drained, together with other pages
-//! whose cache lines are fetched side by side. The word of the pageblock names type and zone.
+//! One atomic exchange clears the byte of the block's head in the [`AllocationMap`](crate::zone::AllocationMap). If two
+//! threads free the same block at once, one of them wins; the other gets an error and has changed nothing. The block's
+//! page structure is not touched. It is written only when the block is packed into a batch or drained, together with
+//! others, so that their cache misses overlap. The word of the pageblock has the type and the zone.
 
 use crate::boot::{PageChecks, Poisoning};
 use crate::lists::{ListId, LockedPcp, list_type};
@@ -15,11 +15,11 @@ use crate::yard::{FreeError, FreeProblem, Yard};
 use crate::zone::poison;
 
 impl<P: Platform> Yard<P> {
-    /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
+    /// Frees a block that [`alloc`](Self::alloc) returned, with the same order.
     ///
-    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a
-    /// restartable sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a try). A drain takes the zone
-    /// lock at most once per batch.
+    /// Modelled on the kernel's `free_pages`. In the common case this costs an atomic exchange on the frame's byte in
+    /// the allocation map, and a restartable sequence ([`Platform::has_sequences`]) or a try of the CPU's own lock. A
+    /// drain takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -237,12 +237,12 @@ impl<P: Platform> Yard<P> {
         let _ = self.free(pfn, order);
     }
 
-    /// Frees every block of a range. All of it must be allocated, in blocks that end with the range.
+    /// Frees every block of a range. All of it must be allocated, in blocks that do not reach beyond the range.
     ///
     /// # Errors
     ///
     /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads free
-    /// blocks of the same range at the same time: the blocks that this call had freed stay free.
+    /// blocks of the same range at the same time: blocks that this call has already freed stay free.
     pub fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         let mut at = range.start;
         while at < range.end {

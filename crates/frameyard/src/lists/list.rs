@@ -1,4 +1,4 @@
-//! One list of a CPU: an array of entries, and the packed batches behind it.
+//! One per-CPU list: an array of entries, and the packed batches behind it.
 
 use crate::lists::ARRAY;
 use crate::memmap::MemMap;

@@ -1,6 +1,6 @@
 //! Refilling and draining a CPU's lists.
 //!
-//! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::transfer).
+//! The mechanisms behind [`transfer`](crate::transfer) decide how a batch moves between a list and the zone.
 
 use crate::lists::list::PER_LINE;
 use crate::lists::{ARRAY, Group, ListId, LockedPcp, PcpList};

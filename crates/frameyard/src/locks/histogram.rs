@@ -90,13 +90,13 @@ impl HistogramCounts {
         self.counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// The buckets: the bound of each (`None` for the last) and its number of values.
+    /// The buckets: the upper bound of each (`None` for the last) and the number of values in it.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> + use<> {
         let Self { first, len, counts } = *self;
         (0..len).map(move |at| ((at + 1 < len).then(|| 1 << (first + at as u32)), counts[at]))
     }
 
-    /// As [`buckets`](Self::buckets), each with the number of values in it and in all before it.
+    /// As [`buckets`](Self::buckets), but each with the number of values in it and in all buckets before it.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> + use<> {
         self.buckets().scan(0u64, |sum, (bound, count)| {
             *sum = sum.wrapping_add(count);
@@ -104,7 +104,7 @@ impl HistogramCounts {
         })
     }
 
-    /// The sum with another reading of the same bounds.
+    /// The sum of this reading and another one with the same bounds.
     ///
     /// # Panics
     ///
@@ -116,7 +116,7 @@ impl HistogramCounts {
         self
     }
 
-    /// The difference to an earlier reading of the same histogram.
+    /// The difference from an earlier reading of the same histogram.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         self.counts.iter_mut().zip(earlier.counts).for_each(|(count, earlier)| *count = count.wrapping_sub(earlier));

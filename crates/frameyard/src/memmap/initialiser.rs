@@ -3,15 +3,15 @@
 use crate::page::MapContent;
 use crate::units::named;
 
-/// How initialisation writes page structures. All ways leave the same bits.
+/// How initialisation writes page structures. The result is the same bits in all cases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Initialiser {
-    /// Not at all: memory and content are zero already. Only heads of blocks are written.
+    /// Not at all, because the memory is zero already and the content is zero. Only heads of blocks are written.
     #[default]
     None,
-    /// A pass that zeroes, then a pass that writes each page's words.
+    /// One pass that zeroes, then another that writes the words of each page.
     TwoPass,
-    /// A general `memset` of 64 bytes per page, then its words.
+    /// For each page, a general `memset` of 64 bytes, then its words.
     MemsetPerPage,
     /// Eight stores of 8 bytes per page.
     StoresPerPage,
@@ -20,7 +20,7 @@ pub enum Initialiser {
 }
 
 impl Initialiser {
-    /// Whether this way can write that content.
+    /// Whether this initialiser can write that content.
     #[must_use]
     pub const fn can_write(self, content: MapContent) -> bool {
         !matches!((self, content), (Self::None, MapContent::Kernel))

@@ -1,17 +1,20 @@
 //! Numbers the frames of present sections: the *places* of their page structures in the memory map, and of their entries in all
 //! tables that have one for each frame, pageblock or section.
 //!
-//! A section is present if it has memory, or room for devices. Places follow each other without gaps, so a hole costs no page
-//! structures, no entries and no links, however far apart its ends lie. A *run* is a range of present sections without a hole; it
-//! keeps its order. The run with the most memory is the *largest* one: it has the first places, and its start and length lie in the
-//! view. So a look-up costs one comparison, in machines without holes always, else in most. The other runs follow in ascending
-//! order in a table ([`RunEntry`]); a second table leads to their sections ([`OtherRuns`]). The arithmetic of blocks holds for
-//! places as for frames, because sections consist of whole blocks, and their first places are multiples of their size.
+//! A section is present if it has memory, or room for devices. Places are numbered without gaps, so a hole takes no
+//! page structures and no table entries, however large it is. A *run* is a range of present sections without a hole,
+//! and the places in a run are in the order of its frames. The run with the most memory, the *largest* one, has the
+//! first places, and its start and length are kept in the view. So a look-up costs one comparison for every frame on a
+//! machine without holes, and for most frames on any other. The other runs follow in ascending order in a table
+//! ([`RunEntry`]), and a second table leads to their sections ([`OtherRuns`]). Block arithmetic works on places as it
+//! does on frame numbers, because sections consist of whole blocks and the first place of a section is a multiple of
+//! its size.
 //!
 //! # Processes that write at random
 //!
-//! The tables lie in the control region. Other processes may write there, so a look-up treats them as hints: [`Numbering::place`]
-//! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless a table says so.
+//! The tables are in the control region, where other processes may write, so a look-up treats them as hints:
+//! [`Numbering::place`] always returns a place in the map or [`OUTSIDE`], and [`Numbering::pfn`] returns a frame that
+//! is in a hole only if a table is wrong.
 
 use core::ops::Range;
 

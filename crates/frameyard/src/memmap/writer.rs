@@ -1,4 +1,4 @@
-//! Writes page structures while the memory map is initialised, in the way of an [`Initialiser`].
+//! Writes page structures during map initialisation, in the way that an [`Initialiser`] names.
 //!
 //! # Plain stores to atomics
 //!

@@ -9,7 +9,8 @@ pub enum MapContent {
     /// Zero: node and zone come from the section, and all counts begin at zero.
     #[default]
     Zero,
-    /// As in the kernel: every page carries its node, zone and section, and its counts begin at other values.
+    /// As in the kernel: every page structure contains its node, zone and section, and its counts do not all begin at
+    /// zero.
     Kernel,
 }
 

@@ -1,20 +1,22 @@
-//! Pages with counted users: what an owner of frames keeps in the page structures of its blocks.
+//! Counted pages: reference counts and owner words in the page structures of blocks whose owner counts their users.
 //!
 //! # Protocol
 //!
-//! A block is [`FrameState::Counted`] from `CountedBlocks::init_refs` until it is freed. The word of counts alone grants access:
+//! A block is [`FrameState::Counted`] from `CountedBlocks::init_refs` until it is freed. Only its word of counts grants
+//! access:
 //!
-//! - The thread that calls `init_refs` owns the block. It writes the owner's words, then the counts (Release). A thread that gets a
-//!   reference by [`try_get`](CountedPage::try_get) (Acquire) sees them.
-//! - A reference prevents the free of the block, so tag and order do not change. A thread without a reference may read all
-//!   words, which may change at any time, and may try to get one.
-//! - After the last [`put`](CountedPage::put) (Release, then Acquire) no thread can get a reference. The thread that put it owns
-//!   the block and frees it.
-//! - [`freeze`](CountedPage::freeze) exchanges exactly the expected references for none. The caller then owns the block, as
-//!   after the last put, until it is unfrozen (the kernel's `folio_ref_freeze`). Moves of blocks use this.
+//! - The thread that calls `init_refs` owns the block. It writes the owner's words, then the counts (Release). A thread
+//!   that gets a reference with [`try_get`](CountedPage::try_get) (Acquire) sees them.
+//! - While a thread has a reference, the block is not freed, so its tag and order do not change. A thread without a
+//!   reference may read all words, which may change at any time, and may try to get a reference.
+//! - After the last [`put`](CountedPage::put) (Release, then Acquire) no thread can get a reference. The thread that
+//!   put the last one owns the block and frees it.
+//! - [`freeze`](CountedPage::freeze) sets the counts to zero if they are exactly the expected ones. The caller then
+//!   owns the block, as after the last put, until it is unfrozen (the kernel's `folio_ref_freeze`). Moves of blocks use
+//!   this.
 //!
-//! Only counted blocks have references: packed per-CPU batches do not use the word, and fresh memory has none. So a `try_get` on
-//! any initialised page fails or gets a reference to a counted block, whatever the page was before.
+//! Only counted blocks have references: packed per-CPU batches do not use the word, and in fresh memory it has none. So
+//! on any initialised page, whatever it was before, `try_get` either fails or gets a reference to a counted block.
 
 use core::fmt;
 
@@ -26,9 +28,9 @@ use crate::units::{Pfn, messages};
 /// The users of a counted block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counts {
-    /// All users: mappings, caches, lists in progress, threads that access the block.
+    /// All users: mappings, caches, batches in progress, and threads that access the block.
     pub references: u32,
-    /// Page-table entries that map the block. Each is a user.
+    /// Page-table entries that map the block. Each of them is also a reference.
     pub mappings: u32,
 }
 
@@ -44,7 +46,7 @@ impl Counts {
     }
 }
 
-/// More references or mappings were released than there were. Nothing has changed.
+/// A caller put more references or mappings than there were. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReferenceUnderflow {
     /// The frame.
@@ -70,10 +72,10 @@ enum Failed {
     Changed(u64),
 }
 
-/// The page structure of a block whose owner counts its users. Copyable; valid as long as the yard's view.
+/// The page structure of a block whose owner counts its users. It is `Copy`, and valid as long as the view of the yard.
 ///
-/// Any number of threads may have one. The module's protocol governs access: the thread that owns the block writes the owner's
-/// words, or threads follow the owner's own protocol.
+/// Any number of threads may have one. Access follows the protocol in the module's documentation. The owner words are
+/// written by the thread that owns the block, or by any thread that follows the owner's own protocol.
 pub struct CountedPage<'a, P> {
     page: PageRef<'a, P>,
     /// The word of counts without users.
@@ -94,7 +96,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         Self { page, no_users }
     }
 
-    /// Whether a counted block begins here. May change at once unless the caller has a reference.
+    /// Whether a counted block begins here. Unless the caller has a reference, this may change at any time.
     #[inline(always)]
     #[must_use]
     pub fn is_counted(&self) -> bool {
@@ -185,34 +187,35 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         .is_ok()
     }
 
-    /// Gets a further reference; the caller has one.
+    /// Gets another reference; the caller has one already.
     #[inline(always)]
     pub fn get(&self) {
         self.page.payload_word(COUNTS, Access::ReadModifyWrite).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gets a further reference for a new mapping; the caller has one.
+    /// Gets another reference, for a new mapping; the caller has one already.
     #[inline(always)]
     pub fn map(&self) {
         let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
         word.fetch_add(1 + Counts::MAPPING, Ordering::Relaxed);
     }
 
-    /// Puts a reference; the number left. At 0 the caller owns the block and must free it.
+    /// Puts a reference; returns the number left. At 0 the caller owns the block and must free it.
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] where there was none.
+    /// [`ReferenceUnderflow`] if there was none.
     #[inline]
     pub fn put(&self) -> Result<u32, ReferenceUnderflow> {
         self.give_back(|counts| Some(Counts { references: counts.references.checked_sub(1)?, ..counts }))
     }
 
-    /// Puts the reference of a removed mapping; the number of references left. At 0 the caller must free the block.
+    /// Puts the reference of a removed mapping; returns the number of references left. At 0 the caller must free the
+    /// block.
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] where there was no mapping.
+    /// [`ReferenceUnderflow`] if there was no mapping.
     #[inline]
     pub fn unmap(&self) -> Result<u32, ReferenceUnderflow> {
         self.give_back(|counts| {
@@ -234,9 +237,10 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         }
     }
 
-    /// Exchanges the counts for zero if they are exactly those expected. The caller then owns the block.
+    /// Sets the counts to zero if they are exactly the expected ones; returns whether they were. The caller then owns
+    /// the block.
     ///
-    /// [`unfreeze`](Self::unfreeze) ends this, or the block goes away
+    /// This lasts until the caller [unfreezes](Self::unfreeze) the block or frees it
     /// ([`CountedBlocks::free`](crate::views::CountedBlocks::free)).
     #[inline]
     #[must_use]
@@ -247,7 +251,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends the exclusive use of a block: these are its users from now on.
+    /// Ends the exclusive use of a block: sets its counts to `counts`.
     #[inline]
     pub fn unfreeze(&self, counts: Counts) {
         self.set_counts(counts);
@@ -268,21 +272,21 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(OWNER, Access::Write).store(word, Ordering::Release);
     }
 
-    /// Sets bits of the owner's word; the word before. Acquire and Release, so a bit can be a lock.
+    /// Sets bits of the owner's word; returns the old word. Acquire and Release, so a bit can serve as a lock.
     #[inline(always)]
     pub fn set_owner_bits(&self, bits: u64) -> u64 {
         // AcqRel: pairs with itself in `CountedPage::clear_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_or(bits, Ordering::AcqRel)
     }
 
-    /// Clears bits of the owner's word; the word before. Acquire and Release.
+    /// Clears bits of the owner's word; returns the old word. Acquire and Release.
     #[inline(always)]
     pub fn clear_owner_bits(&self, bits: u64) -> u64 {
         // AcqRel: pairs with itself in `CountedPage::set_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Changes the owner's word if it is as expected. Acquire and Release.
+    /// Replaces the owner's word if it is `expected`. Acquire and Release.
     ///
     /// # Errors
     ///
@@ -295,7 +299,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         owner.compare_exchange(expected, word, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
 
-    /// One of the two spare words itself, 0 or 1, for an owner that counts in it.
+    /// One of the two spare words (0 or 1), for an owner that uses it as a counter.
     #[inline(always)]
     #[must_use]
     pub fn spare_word(&self, word: usize) -> &'a AtomicU64 {
@@ -303,7 +307,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(SPARE + word, Access::ReadModifyWrite)
     }
 
-    /// The second link as the word of a lock, for owners that do not use it for lists.
+    /// The second link, as a lock word for owners that do not use it for lists.
     #[inline(always)]
     #[must_use]
     pub fn lock_word(&self) -> &'a AtomicU32 {

@@ -1,20 +1,22 @@
-//! Many references at once, and pins: references whose holder accesses the bytes, so the block must not move.
+//! Getting and putting many references at once, and pins: references whose holder accesses the bytes, so that the block
+//! must not move.
 //!
-//! After the kernel's `try_get_folio` and `gup_put_folio`. Counting equations, for blocks whose owner allows pins:
+//! Modelled on the kernel's `try_get_folio` and `gup_put_folio`. Counting equations for blocks whose owner allows pins:
 //!
 //! - A single page: each pin is [`PIN_BIAS`] references (`GUP_PIN_COUNTING_BIAS`), so one addition counts any number of pins.
 //!   `PIN_BIAS` ordinary references look like a pin, hence [`maybe_pinned`](CountedPage::maybe_pinned).
-//! - A block of an order above 0: each pin is one reference and one count of the second spare word (the kernel's `_pincount`).
-//!   The counter changes while the references exist, so it never exceeds them.
+//! - A block of an order above 0: each pin is one reference, and adds one to the second spare word (the kernel's
+//!   `_pincount`). The word changes only while the references exist, so it never exceeds their number.
 //!
-//! Any number of pins costs one atomic operation on a single page, and two on the same cache line on a larger block.
+//! Taking any number of pins costs one atomic operation on a single page, and two on the same cache line on a larger
+//! block.
 
 use crate::page::counted::{CountedPage, Counts, ReferenceUnderflow};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{Order, Pfn, messages};
 
-/// References per pin of a single page.
+/// The number of references that one pin of a single page counts as.
 pub const PIN_BIAS: u32 = 1024;
 
 /// The most references of a page after a call that gets several. Single gets do not check: they could add as many again before the
@@ -38,7 +40,7 @@ messages!(ReferenceOverflow {
         "{pfn} has {references} references: no more than {MOST_REFERENCES} are counted"
 });
 
-/// The references of `pins` pins of a block of that order; `None` if they cannot be counted.
+/// The number of references that `pins` pins of a block of that order count as; `None` if that is too many.
 #[inline(always)]
 #[must_use]
 pub const fn references_of_pins(order: Order, pins: u32) -> Option<u32> {
@@ -61,8 +63,8 @@ impl Counts {
 }
 
 impl<P: Platform> CountedPage<'_, P> {
-    /// Gets `n` references if there is one already. Works on any initialised page; a page without references is not written.
-    /// Returns false also if there would be too many.
+    /// Gets `n` references if there is at least one already. Works on any initialised page, and does not write to a
+    /// page without references. Also returns `false` if there would be too many references.
     #[inline(always)]
     #[must_use]
     pub fn try_get_many(&self, n: u32) -> bool {
@@ -72,7 +74,8 @@ impl<P: Platform> CountedPage<'_, P> {
         self.counts().references > 0 && self.change(Ordering::Acquire, more).is_ok()
     }
 
-    /// Gets `n` further references. The caller has one, or prevents the put of the one of an entry that maps the block.
+    /// Gets `n` more references. The caller has one already, or keeps a page-table entry that maps the block from being
+    /// removed.
     ///
     /// # Errors
     ///
@@ -83,7 +86,7 @@ impl<P: Platform> CountedPage<'_, P> {
         got.map(drop).map_err(|counts| ReferenceOverflow { pfn: self.pfn(), counts })
     }
 
-    /// Puts `n` references; the number left. At 0 the caller owns the block and must free it.
+    /// Puts `n` references; returns the number left. At 0 the caller owns the block and must free it.
     ///
     /// # Errors
     ///
@@ -93,7 +96,8 @@ impl<P: Platform> CountedPage<'_, P> {
         self.give_back(move |counts| Some(Counts { references: counts.references.checked_sub(n)?, ..counts }))
     }
 
-    /// As [`put_many`](Self::put_many), for references that belong to no mapping: for callers that may have fewer than `n`.
+    /// As [`put_many`](Self::put_many), for references that belong to no mapping. For callers that may have fewer than
+    /// `n`.
     ///
     /// # Errors
     ///
@@ -106,8 +110,9 @@ impl<P: Platform> CountedPage<'_, P> {
         })
     }
 
-    /// Pins `n` times. The caller has a reference, or prevents the put of the one of an entry that maps the block. The
-    /// block's owner must allow pins: the second spare word may have another use otherwise.
+    /// Pins `n` times. The caller has a reference already, or keeps a page-table entry that maps the block from being
+    /// removed. The block's owner must allow pins, because an owner that does not may use the second spare word for
+    /// something else.
     ///
     /// # Errors
     ///
@@ -121,8 +126,8 @@ impl<P: Platform> CountedPage<'_, P> {
         Ok(())
     }
 
-    /// Counts references that the caller has got as `n` pins of a block of that order. For callers that get references before
-    /// they can check the block's owner.
+    /// Turns references that the caller has got already into `n` pins of a block of that order. For callers that have
+    /// to get references before they can check the block's owner.
     #[inline(always)]
     pub fn pins_were_got(&self, order: Order, n: u32) {
         if order > Order::ZERO {
@@ -131,8 +136,8 @@ impl<P: Platform> CountedPage<'_, P> {
         }
     }
 
-    /// Puts `n` pins; the number of references left. At 0 the caller owns the block and must free it. The caller has those
-    /// pins, or a further reference.
+    /// Puts `n` pins; returns the number of references left. At 0 the caller owns the block and must free it. The
+    /// caller has those pins, or another reference.
     ///
     /// # Errors
     ///
@@ -142,7 +147,7 @@ impl<P: Platform> CountedPage<'_, P> {
         self.unpin_and_put(n, 0)
     }
 
-    /// As [`unpin_many`](Self::unpin_many), and puts `more` ordinary references of the caller.
+    /// As [`unpin_many`](Self::unpin_many), and also puts `more` ordinary references of the caller.
     ///
     /// # Errors
     ///
@@ -166,8 +171,9 @@ impl<P: Platform> CountedPage<'_, P> {
         })
     }
 
-    /// An estimate of the pins, possibly stale. For a single page: its references that belong to no mapping, divided by
-    /// [`PIN_BIAS`]. The caller has a reference, or the block is at rest; its owner allows pins.
+    /// An estimate of the number of pins, possibly stale. For a single page, this is the number of references that
+    /// belong to no mapping, divided by [`PIN_BIAS`]. The block's owner must allow pins, and the caller has a reference
+    /// or the block is at rest.
     #[inline(always)]
     #[must_use]
     pub fn pins(&self) -> u64 {
@@ -177,7 +183,8 @@ impl<P: Platform> CountedPage<'_, P> {
         }
     }
 
-    /// Whether the block may be pinned (`folio_maybe_dma_pinned`). If false, it was not. Otherwise as [`pins`](Self::pins).
+    /// Whether the block may be pinned (`folio_maybe_dma_pinned`). If this returns `false`, the block was not pinned.
+    /// The conditions are those of [`pins`](Self::pins).
     #[inline(always)]
     #[must_use]
     pub fn maybe_pinned(&self) -> bool {

@@ -1,4 +1,5 @@
-//! The page-word table: each word's offset and its use in each state, for `frameyard layout` and for readers.
+//! The table of page words: the offset of each word and what it contains in each state, for `frameyard layout` and for
+//! readers.
 
 use core::mem::offset_of;
 
@@ -8,7 +9,7 @@ use crate::page::{COUNTS, IDENTITY, INDEX, MECHANISM, OWNER, PAYLOAD_WORDS, Page
 /// The states in which a word has some content; none: all other states.
 type Use = (&'static [FrameState], &'static str);
 
-/// One word of a [`Page`], and its content in each state.
+/// One word of a [`Page`], with its content in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWord {
     /// The word's name in the code.
@@ -21,7 +22,8 @@ pub struct PageWord {
 }
 
 impl PageWord {
-    /// The content in a frame of that state: `"0"` if it must be zero, `"as interior"` if it is that of a fresh page.
+    /// What the word contains in a frame of that state: `"0"` if it must be zero, `"as interior"` if it is as in a
+    /// fresh page.
     #[must_use]
     pub fn holds(&self, state: FrameState) -> &'static str {
         let of_state = self.uses.iter().find(|(states, _)| states.is_empty() || states.contains(&state));
@@ -49,7 +51,7 @@ const PREV: &[Use] = &[(&[BuddyFree], "previous block of the list"), BATCH_SIZE,
 const COUNTED: &[Use] =
     &[(&[Interior], "0; kernel-like content: map count -1"), (USERS, "references and mappings"), FRESH];
 
-/// Every word of a [`Page`], in order, from the real offsets.
+/// Every word of a [`Page`] in order, with the real offsets.
 pub const PAGE_WORDS: [PageWord; 9] = [
     PageWord { name: "tag", offset: offset_of!(Page, tag), size: 8, uses: TAG },
     PageWord { name: "next", offset: offset_of!(Page, next), size: 4, uses: NEXT },

@@ -1,11 +1,12 @@
-//! The boost: watermarks that rise for a while when pageblocks come to hold frames of several types.
+//! The boost: watermarks rise for a while when pageblocks come to hold frames of several types.
 //!
-//! A request takes part of another type's pageblock because too little memory is free. So the background reclaimer should keep more
-//! memory free for a while, and the background compactor should make whole blocks of it (the kernel's `boost_watermark`, `kswapd`
-//! and `kcompactd`).
+//! A request that takes part of another type's pageblock does so because too little memory is free. So the background
+//! reclaimer should keep more memory free for a while, and the background compactor should make whole blocks of it (the
+//! kernel's `boost_watermark`, `kswapd` and `kcompactd`).
 //!
-//! The boost lifts the background reclaimer's levels, and the low one, at which requests search other zones first. It never lifts
-//! the minimum, so no request fails because of it. Without a reclaimer there is no boost: nothing would take it back.
+//! The boost raises the levels of the background reclaimer, and the low watermark, below which requests search other
+//! zones first. It never raises the minimum, so no request fails because of it. Without a reclaimer there is no boost,
+//! because nothing would end it.
 
 use crate::platform::Platform;
 use crate::sync::Ordering;

@@ -1,8 +1,11 @@
-//! The rule of the policy `bits`: a refill takes the fullest lines, and pageblocks are [emptied](crate::placement::emptying).
+//! The rule of the policy `bits`: a refill takes from the fullest lines, and the emptiest pageblocks are
+//! [emptied](crate::placement::emptying).
 //!
-//! While the zone keeps [regions of 1 GiB](crate::placement::regions) clean, it says more. Movable requests take lines of clean regions first. Requests for frames that cannot move take lines of their own type, then movable ones of
-//! tainted memory, whole ones first, and at last one of the clean region with the most free frames; the line gets their type. When it is whole
-//! again, and a pass of [`emptying`](crate::placement::emptying) looks at it, it becomes movable.
+//! While the zone keeps [regions of 1 GiB](crate::placement::regions) clean, the rule also looks at regions. Movable
+//! requests take lines of clean regions first. Requests for frames that cannot move take lines of their own type, then
+//! movable lines of tainted memory (whole ones first), and as a last resort a line of the clean region with the most
+//! free frames. That line gets the type of the request. Once it is whole again and a pass of
+//! [`emptying`](crate::placement::emptying) looks at it, it becomes movable.
 
 use crate::placement::{Rule, emptying};
 use crate::platform::Platform;

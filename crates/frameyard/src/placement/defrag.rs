@@ -1,13 +1,16 @@
-//! The mode in which a yard keeps whole pageblocks in stock (the kernel's `defrag_mode`).
+//! Defrag mode: a yard keeps a stock of whole free pageblocks (the kernel's `defrag_mode`).
 //!
-//! Off, background workers keep free frames above watermarks, in blocks of any size, and requests mix types in a pageblock early. On:
+//! With the mode off, background workers keep free frames above the watermarks, in blocks of any size, and requests mix
+//! types in a pageblock early. With the mode on:
 //!
-//! - A request that may wait compacts and reclaims before types mix in a pageblock.
-//! - Background workers count free frames in whole pageblocks only (the kernel's `NR_FREE_PAGES_BLOCKS`): the *stock*. Below the low
-//!   mark they refill it up to the high mark. The reclaimer frees what compaction needs to move blocks; the compactor empties the
-//!   pageblocks with the most free frames first, and none with a block that stays.
+//! - A request that may wait compacts and reclaims before it mixes types in a pageblock.
+//! - Background workers count free frames in whole pageblocks only (the kernel's `NR_FREE_PAGES_BLOCKS`): the *stock*.
+//!   When it falls below the low mark, they refill it up to the high mark. The reclaimer frees the frames that
+//!   compaction needs as targets. The compactor empties the pageblocks with the most free frames first, and leaves
+//!   alone those with a block that cannot move.
 //!
-//! The mode is a word of the yard's header that slow paths and background steps read, so fast paths are the same in both states.
+//! The mode is a word in the yard's header that only slow paths and background steps read, so the fast paths do not
+//! depend on it.
 
 use crate::page::FrameState;
 use crate::platform::Platform;
@@ -18,17 +21,18 @@ use crate::zone::state::Zone;
 use crate::zone::view::ZoneView;
 use crate::zone::watermark::WatermarkLevel;
 
-/// Whether a yard keeps whole pageblocks in stock.
+/// Whether a yard keeps a stock of whole free pageblocks.
 ///
-/// After the kernel's sysctl `vm.defrag_mode`. A value of the configuration
-/// ([`YardConfig::defrag_mode`](crate::YardConfig::defrag_mode)); [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
+/// Modelled on the kernel's sysctl `vm.defrag_mode`. Set in the configuration
+/// ([`YardConfig::defrag_mode`](crate::YardConfig::defrag_mode));
+/// [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum DefragMode {
-    /// Watermarks count all free frames.
+    /// No stock is kept: watermarks count all free frames.
     #[default]
     Off,
-    /// Requests avoid mixing types, and the background keeps a stock of whole free pageblocks.
+    /// Requests avoid mixing types in a pageblock, and background workers keep a stock of whole free pageblocks.
     On,
 }
 
@@ -46,17 +50,17 @@ const STOCK: u64 = 2 + (MigrateType::PER_CPU * MigrateType::PER_CPU) as u64;
 /// A stock takes at most one in this number of a zone's pageblocks.
 const PART: u64 = 20;
 
-/// The free frames of whole pageblocks that a zone should have.
+/// The stock of a zone: how many free frames in whole pageblocks it should have, and how many it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stock {
-    /// Below it the background refills the stock.
+    /// Below this, background workers refill the stock.
     pub low: PageCount,
-    /// At it the background stops.
+    /// At this level, they stop.
     pub high: PageCount,
-    /// What the zone has: its free frames in whole pageblocks (the kernel's `NR_FREE_PAGES_BLOCKS`).
+    /// The zone's free frames in whole pageblocks (the kernel's `NR_FREE_PAGES_BLOCKS`).
     pub free: PageCount,
-    /// The free frames, in blocks of any size, that a refill needs: the high watermark, the stock, and targets for what moves. Below it
-    /// the background reclaimer frees more.
+    /// The free frames, in blocks of any size, that a refill needs: the high watermark, the stock, and targets for the
+    /// blocks that move. Below this, the background reclaimer frees more.
     pub room: PageCount,
 }
 

@@ -1,16 +1,20 @@
-//! Emptying: the emptiest pageblocks become whole, because no CPU takes frames from them while they lose those in use.
+//! Emptying: the emptiest pageblocks become whole, because no CPU takes frames from them while their frames in use are
+//! freed one by one.
 //!
-//! Half-empty pageblocks stay half empty for ever if each frame that is freed is the next one to be handed out. So the zone empties as many
-//! pageblocks as its free frames could fill, minus 1 %: those with the most free frames. A frame that is freed there becomes a bit instead
-//! of going to a list of its CPU; the list runs dry sooner, and its refills take from the fullest pageblocks.
+//! If each freed frame is the next to be handed out, half-empty pageblocks stay half empty for ever. So the zone
+//! empties as many pageblocks as its free frames could fill, minus 1 %, and chooses those with the most free frames. A
+//! frame that is freed there becomes a bit instead of going onto a per-CPU list. So the list runs dry sooner, and its
+//! refills take from the fullest pageblocks.
 //!
 //! # Steps
 //!
-//! Each refill and each overflow of a list looks at a line or a few. A pass over all lines counts them by their free frames; from these counts the
-//! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
-//! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
+//! Each refill and each overflow of a list looks at one or a few lines. A pass over all lines counts them by their
+//! number of free frames. From these counts the zone computes the least number of free frames with which a pageblock is
+//! emptied, and the next pass marks pageblocks accordingly. A step also relists lines that are emptier than their list
+//! says. The counts are only hints: races lose or repeat some.
 //!
-//! CPUs share a pass: each takes a part of the lines at once, and looks at them step by step. What a CPU leaves undone is done in the next pass.
+//! CPUs share a pass: each claims a range of lines and looks at them step by step. What a CPU leaves undone is done in
+//! the next pass.
 
 use crate::platform::{Access, Platform};
 use crate::store::bits::bitmap::Standing;

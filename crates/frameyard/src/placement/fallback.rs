@@ -1,4 +1,5 @@
-//! Serving a request from blocks of another type, and converting pageblocks when enough of them changes hands.
+//! Fallback: serving a request from blocks of another type, and converting a pageblock to the new type if the request
+//! takes enough of it.
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{CountedPage, FrameState, Residence, Tag};

@@ -1,6 +1,6 @@
-//! A refill from lines of bits, and where types mix: lines of its own type first, then blocks of its type on the free lists, lines of its type
-//! that other CPUs have reserved, whole pageblocks of other types, and at last lines of other types. The [`Rule`] in force says among which
-//! lines it searches.
+//! Refills from lines of bits, and where types mix. A refill tries, in this order: lines of its own type, blocks of its
+//! type on the free lists, lines of its type that other CPUs have reserved, whole pageblocks of other types, and lines
+//! of other types. The [`Rule`] in force decides which lines it searches.
 
 use core::iter;
 

@@ -1,36 +1,42 @@
-//! Regions of 1 GiB that stay free of blocks that cannot move, so that pages of 1 GiB can be made of them.
+//! Clean regions: regions of 1 GiB that are kept free of blocks that cannot move, so that gigantic pages can be made of
+//! them.
 //!
 //! # Rule
 //!
-//! A region is *tainted* while one of its pageblocks has the type Unmovable, Reclaimable or HighAtomic; otherwise it is *clean*. After
-//! the proposal of superpageblocks for the kernel:
+//! A region is *tainted* while one of its pageblocks has the type Unmovable, Reclaimable or HighAtomic; otherwise it is
+//! *clean*. The rule follows the superpageblocks proposed for the kernel:
 //!
-//! - A request for frames that cannot move that finds no block of its own type takes movable blocks of tainted regions, down to single
-//!   frames. Then it takes blocks of the other types there. At last it takes a pageblock of the clean region with the most free frames;
-//!   regions with a whole pageblock come first. A pageblock below which it takes a block gets its type, however few frames are free
-//!   there: so types tell which regions are tainted.
-//! - Movable requests take blocks of clean regions first. They never change the type of a pageblock of which a part is free.
-//! - An Unmovable or Reclaimable pageblock whose last frame is freed becomes Movable, and with the last of them its region clean.
+//! - If a request for frames that cannot move finds no block of its own type, it takes movable blocks of tainted
+//!   regions, down to single frames. Next it takes blocks of the other types there. As a last resort it takes a
+//!   pageblock of the clean region with the most free frames, preferring regions that have a whole pageblock. A
+//!   pageblock in which it takes a block gets its type, however few frames are free there. So the types of pageblocks
+//!   tell which regions are tainted.
+//! - Movable requests take blocks of clean regions first. They never change the type of a pageblock that is only partly
+//!   free.
+//! - When the last frame in use of an Unmovable or Reclaimable pageblock is freed, the pageblock becomes Movable. When
+//!   the last tainting pageblock of a region does so, the region becomes clean.
 //!
 //! Only whole regions of free memory of one zone have records; all other memory counts as tainted.
 //!
 //! # Lists
 //!
-//! Blocks of clean regions join the Movable lists at the head, blocks of other memory at the tail. When a region is tainted or cleaned, that
-//! hold of the lock moves its whole pageblocks to the other end. Smaller blocks stay where they are. A request that meets one at the wrong
-//! end moves it to the other: a movable request at most [`MOVED_BACK`] on a list, any other at most [`MOVED_UP`].
+//! Blocks of clean regions join the Movable lists at the head, blocks of other memory at the tail. When a region
+//! becomes tainted or clean, its whole pageblocks are moved to the other end in the same hold of the lock. Smaller
+//! blocks stay where they are. A request that meets one at the wrong end moves it to the other end: a movable request
+//! moves at most [`MOVED_BACK`] of them on a list, any other request at most [`MOVED_UP`].
 //!
 //! # Cost
 //!
-//! Off, a hold of the zone lock reads a word that it reads anyway. On, each block that joins or leaves a free list changes the record
-//! of its region, 32 bytes, and the word of its pageblock. Fast paths are the same.
+//! With the mode off, a hold of the zone lock tests a word that it reads anyway. With the mode on, each block that
+//! joins or leaves a free list changes the record of its region (32 bytes) and the word of its pageblock. Fast paths do
+//! not depend on the mode.
 //!
 //! # Counting equations, while regions are kept clean
 //!
 //! For each region:
 //!
-//! - `kept[type]` = its pageblocks whose lasting type is `type`.
-//! - `free` = Σ over free blocks in it of 2^order; `movable` = that over blocks on Movable lists.
+//! - `kept[type]` = the number of its pageblocks whose lasting type is `type`.
+//! - `free` = Σ 2^order over free blocks in it; `movable` = the same over those on Movable lists.
 
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};

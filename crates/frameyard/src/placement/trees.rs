@@ -1,29 +1,32 @@
 //! Trees: the rule of the policy `bits-trees`, after LLFree. A CPU takes blocks of a type from one tree, a few neighbouring lines, until
 //! nothing there fits.
 //!
-//! CPUs seldom meet in a tree. A tree that is partly free is used again before one that is free whole, so that memory in use stays together
-//! without a look at each pageblock.
+//! CPUs seldom meet in the same tree. A partly free tree is used before one that is entirely free, so memory in use
+//! stays together without a look at every pageblock.
 //!
 //! # Where a refill searches
 //!
-//! 1. In the tree of the line that the CPU has just left, from that line on and around, and in those of the lines that it still has.
-//! 2. In trees nearby that are nearly full, then in trees nearby that are half free or more, but not whole.
-//! 3. In all trees, from near to far. The first line that fits serves.
+//! 1. In the tree of the line that the CPU has just left, from that line on and wrapping around, and in the trees of
+//!    the lines that it still has.
+//! 2. In trees nearby that are nearly full, then in trees nearby that are at least half free, but not entirely.
+//! 3. In all trees, from near to far. The first line that fits is taken.
 //! 4. In trees that other CPUs have reserved.
 //!
-//! A search for whole lines begins at the tree where the last one was found, and looks first at trees that have no line in use by smaller blocks.
+//! A search for whole lines begins at the tree where the last one was found. It first looks at trees in which no line
+//! is used for smaller blocks.
 //!
 //! # Reservations
 //!
-//! There is no table of trees. A tree is reserved while a CPU has reserved a line of it, and how much of a tree is free is counted from its
-//! lines. That saves counters which every free would change, and costs a search the reading of a word for each line that it passes, and of the
-//! bits of lines nearby.
+//! There is no table of trees. A tree counts as reserved while a CPU has reserved a line of it, and how much of a tree
+//! is free is computed from its lines. This saves counters that every free would have to change. In return, a search
+//! reads a word for each line that it passes, and the bits of lines nearby.
 //!
 //! # Differences from LLFree
 //!
-//! - Lists of CPUs lie in front: most blocks that are freed go to a list, which hands them out again, and never reach their tree.
-//! - A CPU has two trees for a type if the one from which it takes single frames has no larger block left.
-//! - Pageblocks have types, trees have none.
+//! - Per-CPU lists are in front: most freed blocks go to a list, which hands them out again, and never reach their
+//!   tree.
+//! - A CPU has two trees for a type if the tree that it takes single frames from has no larger block left.
+//! - Pageblocks have types; trees do not.
 //!
 //! While the zone keeps regions of 1 GiB clean, the rule of [`clean_lines`](crate::placement::clean_lines) is in force instead.
 

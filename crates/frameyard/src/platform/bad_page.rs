@@ -7,17 +7,19 @@ use crate::units::{Pfn, named};
 /// What is wrong with a page structure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PageProblem {
-    /// The tag is not that of a block which has left its zone, or that of a frame inside one.
+    /// The tag is neither that of a block that has left its zone nor that of a frame inside such a block.
     Tag = 0,
     /// The page has references or mappings (the kernel's "nonzero _refcount" and "nonzero mapcount").
     Counts = 1,
-    /// Links or words of an owner are in use (the kernel's "non-NULL mapping", and flags that a free page has not).
+    /// Links or an owner's words are in use (the kernel's "non-NULL mapping", and flags that a free page does not
+    /// have).
     Words = 2,
 }
 
 named!(PageProblem: Tag => "tag", Counts => "counts", Words => "words");
 
-/// A page structure that a check has found bad: its block is out of use. After the report of the kernel's `bad_page`.
+/// A page structure that a check has found bad. Its block is taken out of use. Modelled on the report of the kernel's
+/// `bad_page`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BadPage {
     /// The frame.

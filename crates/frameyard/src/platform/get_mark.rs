@@ -1,11 +1,11 @@
-//! Marks of threads that get references speculatively, and waiting for them: a grace period for platforms that make pages of
-//! the memory map read-only.
+//! A grace period for platforms that make pages of the memory map read-only: threads mark themselves while they get a
+//! reference speculatively, and the platform waits for the marks.
 //!
 //! # Hazard
 //!
-//! A lock-free get on a device page reads the page's count and, if it is not 0, tries to exchange it. In between, the device
-//! may be removed and its page structures zeroed. The exchange then finds another count and changes nothing. But the
-//! processor treats a failed exchange as a write, which faults if the page has become read-only.
+//! A lock-free get on a device page reads the page's count and, if it is not 0, tries to exchange it. In between, the
+//! device may be removed and its page structures zeroed. The exchange then fails and changes nothing. But to the
+//! processor even a failed exchange is a write, and it faults if the page of the map has become read-only.
 //!
 //! # Protocol
 //!
@@ -26,8 +26,8 @@
 //! case, because the count is read later; after the store, the first. A fence right after the store therefore allows the
 //! same outcomes ([`GetMark::begin_fenced`], and all marks in models).
 //!
-//! In the kernel RCU does this: `page_ref_add_unless` is called under `rcu_read_lock`, and `hugetlb_vmemmap` calls `synchronize_rcu`
-//! before it remaps tails.
+//! In the kernel, RCU does this job: `page_ref_add_unless` is called under `rcu_read_lock`, and `hugetlb_vmemmap` calls
+//! `synchronize_rcu` before it remaps tails.
 
 use core::ops::Deref;
 
@@ -36,15 +36,15 @@ use crate::sync::compiler_fence;
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::messages;
 
-/// The mark of a thread: odd while the thread gets references speculatively. On its own cache line.
+/// The mark of a thread: odd while the thread gets a reference speculatively. It has a cache line of its own.
 ///
-/// Only the owner stores; any thread may read. The gets of one mark do not nest.
+/// Only the thread itself stores to it; any thread may read it. Gets under one mark do not nest.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct GetMark(AtomicU64);
 
 impl GetMark {
-    /// The mark of a thread outside a get.
+    /// A mark of a thread that is not in a get.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -64,7 +64,7 @@ impl GetMark {
         }
     }
 
-    /// Sets the mark, with a fence, for updaters that cannot impose a barrier.
+    /// Sets the mark, followed by a fence, for updaters that cannot impose a barrier.
     #[inline]
     pub fn begin_fenced(&self) {
         self.step(Ordering::Relaxed);
@@ -85,11 +85,11 @@ impl GetMark {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), ordering);
     }
 
-    /// Waits until the thread has ended the get that it is in, if any. Does not wait for gets that begin later.
+    /// Waits until the thread has finished the get that it is in, if any. Does not wait for gets that begin later.
     ///
-    /// Before the call, the caller has seen the page structures zeroed, and then made the thread pass a barrier, or executed
-    /// a sequentially consistent fence if threads [fence](Self::begin_fenced). `wait_round` is called between two reads of the
-    /// mark, with a number that counts from 0, and returns whether to go on.
+    /// Before the call, the caller has seen the page structures zeroed, and then made the thread pass a barrier, or
+    /// executed a sequentially consistent fence if threads [fence](Self::begin_fenced). `wait_round` is called between
+    /// two reads of the mark with the number of the round, from 0, and returns whether to go on waiting.
     ///
     /// # Errors
     ///
@@ -112,12 +112,12 @@ impl GetMark {
     }
 }
 
-/// Waits until all gets of a process have ended that began before the call.
+/// Waits until all gets of a process that began before the call have ended.
 ///
-/// The caller has seen the page structures zeroed. `all` copies the list of marks, under the lock under which threads enter theirs: a
-/// thread that enters its mark later sees the zeroes. `impose` then makes all threads pass a barrier: each has set its mark before,
-/// or reads zeroes from there on. It does nothing if threads [fence](GetMark::begin_fenced). `wait_round` is that of
-/// [`GetMark::wait`].
+/// The caller has seen the page structures zeroed. `all` copies the list of marks, under the lock that threads hold to
+/// register theirs: a thread that registers its mark later sees the zeroes. `impose` then makes all threads pass a
+/// barrier: each thread has either set its mark before it, or reads zeroes after it. It does nothing if threads
+/// [fence](GetMark::begin_fenced). `wait_round` is that of [`GetMark::wait`].
 ///
 /// # Errors
 ///

@@ -7,13 +7,13 @@ use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, named};
 /// Declares [`LockId`], and [`LockKind`] with the same variants and a name for each.
 macro_rules! locks {
     ($($(#[$doc:meta])+ $variant:ident $(($($part:ty),+))? => $name:literal),+ $(,)?) => {
-        /// The identity of a lock: what it guards, not its address.
+        /// The identity of a lock, by what it guards rather than by address.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum LockId {
             $($(#[$doc])+ $variant $(($($part),+))?,)+
         }
 
-        /// What a lock guards, without the instance.
+        /// The kind of a lock: what it guards, without saying which instance.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum LockKind {
             $(#[doc = concat!("[`LockId::", stringify!($variant), "`].")] $variant,)+
@@ -22,7 +22,7 @@ macro_rules! locks {
         named!(LockKind: $($variant => $name),+);
 
         impl LockId {
-            /// What the lock guards.
+            /// The kind of the lock.
             #[must_use]
             pub const fn kind(self) -> LockKind {
                 match self {
@@ -77,7 +77,7 @@ impl fmt::Display for LockId {
 }
 
 impl LockId {
-    /// The lock in one word, for memory that processes share.
+    /// Encodes the lock as one word, for memory that processes share.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         let (high, low) = match self {
@@ -95,7 +95,7 @@ impl LockId {
         (self.kind() as u64) << 56 | (high & 0xff_ffff) << 32 | low
     }
 
-    /// The lock of such a word; [`Devices`](Self::Devices) if no lock has it.
+    /// Decodes a word made by [`to_bits`](Self::to_bits); [`Devices`](Self::Devices) if the word is invalid.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         const KINDS: [LockKind; 11] = LockKind::ALL;

@@ -7,14 +7,14 @@ use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 
 /// Provides, shares and returns the memory behind the map and behind frames.
 ///
-/// A kernel whose memory map is mapped in full before `Yard::create` leaves all methods at their defaults:
-/// `impl MapBacking for Kernel {}`. The defaults suit a map of ordinary memory, frames that cannot be returned, and frames whose
-/// bytes the core writes itself.
+/// A kernel that maps the whole memory map before `Yard::create` leaves all methods at their defaults: `impl MapBacking
+/// for Kernel {}`. With the defaults, the map is ordinary memory, frames cannot be returned, and the core itself writes
+/// the bytes of frames.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait MapBacking {
-    /// Provides memory for a part of the memory map that is about to be written: `bytes` from `address`, the page
-    /// structures of `frames`. Called once per part, and again after [`release_tails`](Self::release_tails). By default the map has
-    /// memory already.
+    /// Provides memory for a part of the memory map that is about to be written: the `bytes` bytes at `address`, which
+    /// are the page structures of `frames`. Called once per part, and again after
+    /// [`release_tails`](Self::release_tails). The default does nothing: the map has memory already.
     ///
     /// # Errors
     ///
@@ -23,14 +23,14 @@ pub trait MapBacking {
         Ok(())
     }
 
-    /// Announces that few places in a part of the memory map will be written: the structures of the heads of compound
-    /// pages of that order, and the map page that each head begins. `bytes` from `address` are the page structures of
-    /// `frames`. By default does nothing, which suits a map of untouched memory.
+    /// Announces that only a small part of the `bytes` bytes at `address`, the page structures of `frames`, will be
+    /// written: the heads of compound pages of that order, and the map page that each head begins. By default this does
+    /// nothing, which suits a map of untouched memory.
     ///
-    /// A head comes to [`back_map`](Self::back_map) or [`place_map`](Self::place_map) before it is written. All other
-    /// structures must read as zero from now on, in every view of the yard, and may share one page of memory. They are
-    /// not written unless they come to `back_map`, when a compound page is split or if a second map page remains of each. [`return_map`](Self::return_map) undoes
-    /// this call.
+    /// Before a head is written, it is passed to [`back_map`](Self::back_map) or [`place_map`](Self::place_map). From
+    /// now on all other structures must read as zero in every view of the yard, and they may share one page of memory.
+    /// They are not written before they are passed to `back_map`, which happens when a compound page is split, or if
+    /// each compound page keeps a second map page. [`return_map`](Self::return_map) undoes this call.
     ///
     /// The part reads as zero when this is called. A thread that looked up a page of an earlier device there may still try
     /// an exchange, which fails but is a write to the processor. A platform that makes tails read-only first waits for such
@@ -49,23 +49,24 @@ pub trait MapBacking {
         Ok(())
     }
 
-    /// Allows the platform to take back the memory of a part of the map that holds only zeroes and is no longer written.
-    /// The part must still read as zero. By default does nothing.
+    /// Allows the platform to take back the memory of a part of the map that contains only zeroes and is no longer
+    /// written. The part must still read as zero. By default this does nothing.
     ///
-    /// `bytes` from `address` are the page structures of `frames`: all of a removed device, or the tails behind the first
-    /// map page of a joined compound page. The part of a removed device must stay writable: a thread that looked up a page
-    /// earlier may try an exchange, which fails, before it finds the device removed.
+    /// The `bytes` bytes at `address` are the page structures of `frames`: those of a whole removed device, or the
+    /// tails behind the first map page of a joined compound page. The part of a removed device must stay writable: a
+    /// thread that looked up a page earlier may try an exchange, which fails, before it finds the device removed.
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {}
 
-    /// Returns the memory behind the page structures of a huge page's tails to the host, and the number of bytes returned. They are
-    /// zero, must read as zero afterwards in every view of the yard, and are not written before they come to
-    /// [`back_map`](Self::back_map). Called without a lock held. By default returns nothing.
+    /// Gives the memory behind the page structures of a huge page's tails back to the host; returns the number of bytes
+    /// given back. The structures are zero, must still read as zero in every view of the yard, and are not written
+    /// before they are passed to [`back_map`](Self::back_map). Called without a lock held. The default gives nothing
+    /// back.
     fn release_tails(&self, tails: &HugePageTails) -> ByteSize {
         ByteSize(0)
     }
 
-    /// As [`back_map`](Self::back_map), with `holding`, frames of a device, as the memory of that part of the map. By
-    /// default not possible.
+    /// As [`back_map`](Self::back_map), but the memory for that part of the map is `holding`, frames of the device
+    /// itself. Not possible by default.
     ///
     /// # Errors
     ///
@@ -74,12 +75,12 @@ pub trait MapBacking {
         Err(MapNotBacked)
     }
 
-    /// Returns the memory behind free frames to the host. Their bytes are lost: until the next write they read as any
-    /// bytes. Called without a lock held. By default not possible.
+    /// Gives the memory behind free frames back to the host. Their bytes are lost, and until the next write they may
+    /// read as anything. Called without a lock held. Not possible by default.
     ///
     /// # Errors
     ///
-    /// [`FramesNotReturned`]: the frames keep their memory, or part of it.
+    /// [`FramesNotReturned`]: the frames keep some or all of their memory.
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         Err(FramesNotReturned::NotPossible)
     }
@@ -87,7 +88,7 @@ pub trait MapBacking {
     /// Zeroes the bytes of a block, which the caller owns. By default the core does it through
     /// [`frame_bytes`](super::Platform::frame_bytes).
     ///
-    /// For platforms with a better way, such as a copy engine, and for platforms whose frames have no memory.
+    /// Override it on a platform with a faster way, such as a copy engine, or one whose frames have no memory.
     #[inline(always)]
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         Offload::Declined
@@ -103,14 +104,15 @@ pub trait MapBacking {
     /// Whether the platform needs [marks](GetMark) of speculative gets on pages of devices. Asked once per device, when it
     /// is mapped. By default it does not.
     ///
-    /// A platform needs them if [`share_tails`](Self::share_tails) or [`return_map`](Self::return_map) makes map pages
-    /// read-only: it must first wait until every get that began before has ended.
+    /// A platform needs them if its [`share_tails`](Self::share_tails) or [`return_map`](Self::return_map) makes map
+    /// pages read-only: it must then first wait until every earlier get has ended.
     fn speculative_gets(&self) -> SpeculativeGets {
         SpeculativeGets::Unmarked
     }
 
     /// Sets the calling thread's mark. The caller is about to read a page's count and may exchange it. It
-    /// [ends](GetMark::end) the mark after the exchange, and after it has released a reference that it got on the wrong page.
+    /// [ends](GetMark::end) the mark after the exchange and, if it got a reference on the wrong page, after it has
+    /// released that.
     ///
     /// Called for [marked](SpeculativeGets::Marked) devices only. Calls do not nest.
     #[inline(always)]
@@ -119,12 +121,12 @@ pub trait MapBacking {
     }
 }
 
-/// Whether the platform did work that was offered to it.
+/// Whether the platform did the work that it was offered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Offload {
     /// The platform did nothing; the caller does the work.
     Declined,
-    /// The platform did the work, or the frames have no bytes that could be read.
+    /// The platform did the work, or the frames have no bytes that anyone could read.
     Done,
 }
 
@@ -146,7 +148,7 @@ messages!(MapNotBacked { Self => "no memory for a part of the memory map" });
 
 /// Free frames, isolated from allocation: the argument of [`MapBacking::return_frames`].
 ///
-/// Only a yard creates this, for its own frames: while it exists no code reads or writes their bytes.
+/// Only a yard creates this, for its own frames. While it exists, no code reads or writes their bytes.
 #[derive(Debug)]
 pub struct FreeFrames(PfnRange);
 
@@ -165,8 +167,8 @@ impl FreeFrames {
 
 /// The page structures of the tails of a huge page in a pool: the argument of [`MapBacking::release_tails`].
 ///
-/// Only a yard creates this, for a page that it has taken off all lists: while it exists the structures are zero and no code writes
-/// them.
+/// Only a yard creates this, for a page that it has taken off all lists. While it exists, the structures are zero and
+/// no code writes them.
 #[derive(Debug)]
 pub struct HugePageTails {
     frames: PfnRange,

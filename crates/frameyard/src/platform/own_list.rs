@@ -1,16 +1,18 @@
-//! A per-CPU list as its own CPU uses it, in restartable sequences, which run alone on that CPU or have no effect.
+//! A per-CPU list as its own CPU uses it: in restartable sequences, which either run undisturbed on that CPU or have no
+//! effect.
 //!
 //! # Protocol
 //!
-//! A CPU's lists have two *owner words*, which are 0 while the CPU may use its lists. In a sequence, the CPU checks that it is the CPU
-//! of the lists and that both words are 0, and then ends with one store, which takes effect or does not: of a list's word
-//! ([`OwnList::pop`], [`OwnList::push`]), or of the first owner word ([`OwnList::take`]), after which the thread has the lists to itself,
-//! wherever it runs. None of these needs a locked operation: no other sequence of that CPU is in progress.
+//! A CPU's lists have two *owner words*, which are 0 while the CPU may use its lists. A sequence checks that it runs on
+//! the CPU of the lists and that both words are 0. It ends with one store, which takes effect or does not: to a list's
+//! word ([`OwnList::pop`], [`OwnList::push`]), or to the first owner word ([`OwnList::take`]), after which the thread
+//! has the lists to itself, wherever it runs. None of this needs an atomic read-modify-write, because no other sequence
+//! of that CPU is in progress.
 //!
 //! Any other thread locks the second owner word, ends all sequences of the CPU
-//! ([`Platform::end_sequences`](super::Platform::end_sequences)), and locks the first owner word. Then it has the lists to itself.
-//! A sequence that saw the second word unlocked has ended by then: the thread sees what it stored in a list's word, or waits for the first
-//! owner word. Later sequences see the second word locked.
+//! ([`Platform::end_sequences`](super::Platform::end_sequences)), and locks the first owner word. Then it has the lists
+//! to itself. Any sequence that saw the second word unlocked has ended by then, and the thread either sees what that
+//! sequence stored in a list's word, or waits for the first owner word. Later sequences see the second word locked.
 
 use crate::platform::{Access, LineKind, Probe, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -20,8 +22,8 @@ const UNUSED: u32 = 0;
 /// The first owner word of lists that a thread took in a sequence.
 const TAKEN: u32 = 1;
 
-/// A list of a CPU, for a sequence on that CPU. A kernel uses [`pop`](Self::pop) and [`push`](Self::push). A platform that does the
-/// same in instructions of its own uses the addresses.
+/// A list of a CPU, for a sequence on that CPU. A kernel uses [`pop`](Self::pop) and [`push`](Self::push). A platform
+/// that implements them in its own instructions uses [`owners`](Self::owners()) and [`word`](Self::word()).
 #[derive(Clone, Copy, Debug)]
 pub struct OwnList<'a> {
     pub(crate) owners: &'a [AtomicU32; 2],
@@ -29,7 +31,7 @@ pub struct OwnList<'a> {
     pub(crate) entries: &'a [AtomicU32],
 }
 
-/// What a pop takes from a list: an entry, or nothing.
+/// The result of a pop: an entry or nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Popped(u64);
 
@@ -44,7 +46,7 @@ impl Popped {
         Self(entry as u64)
     }
 
-    /// From a register that holds the entry, or [`u64::MAX`] for nothing.
+    /// Converts a register that contains the entry, or [`u64::MAX`] for nothing.
     #[must_use]
     #[inline(always)]
     pub const fn from_register(value: u64) -> Self {
@@ -66,7 +68,7 @@ impl Popped {
 }
 
 impl<'a> OwnList<'a> {
-    /// The distance of the first entry from the list's word, in bytes. Entries have four bytes each.
+    /// The offset of the first entry from the list's word, in bytes. Each entry has four bytes.
     pub const ENTRIES: usize = 24;
     /// The most entries of a list.
     pub(crate) const SLOTS: usize = 128;
@@ -75,31 +77,32 @@ impl<'a> OwnList<'a> {
     /// What a push adds to the list's word. Bits 16–63 count frees. If the sum overflows, the push must not happen.
     pub const PUSH: u64 = 1 << 16 | 1;
 
-    /// The owner words of the CPU's lists. A sequence may use the list while both are 0. They lie at a multiple of 8 bytes.
+    /// The owner words of the CPU's lists. A sequence may use the list while both are 0. Their address is a multiple of
+    /// 8.
     #[must_use]
     #[inline(always)]
     pub fn owners(&self) -> &'a [AtomicU32; 2] {
         self.owners
     }
 
-    /// The list's word. A pop needs at least one entry; a push needs fewer entries than bits 8–15 say.
+    /// The list's word. A pop needs at least one entry. A push needs fewer entries than the limit in bits 8–15.
     #[must_use]
     #[inline(always)]
     pub fn word(&self) -> &'a AtomicU64 {
         self.word
     }
 
-    /// Announces the lines that a pop uses ([`Probe::touch_line`]). For platforms that count or simulate them.
+    /// Announces the cache lines that a pop uses ([`Probe::touch_line`]), for platforms that count or simulate them.
     pub fn announce_pop(&self, probe: &impl Probe) {
         self.announce(probe, usize::from(self.len()).saturating_sub(1), Access::Read);
     }
 
-    /// Announces the lines that a push uses.
+    /// Announces the cache lines that a push uses.
     pub fn announce_push(&self, probe: &impl Probe) {
         self.announce(probe, self.len().into(), Access::Write);
     }
 
-    /// Announces the lines that taking all lists uses.
+    /// Announces the cache lines that taking all lists uses.
     pub fn announce_take(&self, probe: &impl Probe) {
         probe.touch_line(SharedLine::of(LineKind::PerCpuLists, self.owners), Access::Write);
     }
@@ -116,8 +119,8 @@ impl<'a> OwnList<'a> {
         self.word.load(Ordering::Relaxed) as u8
     }
 
-    /// Takes the newest entry; nothing if there is none or the list is not the CPU's. `step` is called before each access to memory;
-    /// if it returns false, the sequence ends without an effect.
+    /// Takes the newest entry; nothing if the list is empty or its CPU may not use it now. `step` is called before each
+    /// memory access. If it returns `false`, the sequence ends without effect.
     #[inline]
     #[must_use]
     pub fn pop(&self, step: impl FnMut() -> bool) -> Popped {
@@ -139,7 +142,8 @@ impl<'a> OwnList<'a> {
         Some(entry)
     }
 
-    /// Adds an entry; whether it did: it does not if the list is at its limit or not the CPU's. `step` as in [`pop`](Self::pop).
+    /// Adds an entry; returns whether it did. It does not if the list is at its limit or its CPU may not use it now.
+    /// `step` is as in [`pop`](Self::pop).
     #[inline]
     #[must_use]
     pub fn push(&self, entry: u32, mut step: impl FnMut() -> bool) -> bool {
@@ -158,7 +162,7 @@ impl<'a> OwnList<'a> {
         true
     }
 
-    /// Takes all lists of the CPU, if no thread has them; whether it did. `step` as in [`pop`](Self::pop).
+    /// Takes all lists of the CPU if no thread has them; returns whether it did. `step` is as in [`pop`](Self::pop).
     #[inline]
     #[must_use]
     pub fn take(&self, mut step: impl FnMut() -> bool) -> bool {

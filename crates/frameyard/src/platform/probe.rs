@@ -1,13 +1,15 @@
-//! Instrumentation: what the core reports of its work to simulators, counters and progress displays.
+//! Instrumentation: what the core reports about its work to simulators, counters and progress displays.
 
 use crate::platform::SharedLine;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
 
-/// Receives events. Every method does nothing by default, and the core's behaviour depends on none of them.
+/// Receives events from the core. Every method does nothing by default, and the core's behaviour depends on none of
+/// them.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Probe {
-    /// Whether [`touch_page`](Self::touch_page) does anything. For the host's platform it does not, so the core need not work out the
-    /// numbers of frames whose page structures it finds by their places in the map.
+    /// Whether the platform uses [`touch_page`](Self::touch_page) and [`block_taken`](Self::block_taken). If not, as on
+    /// the host's platform, the core need not compute the numbers of frames whose page structures it finds by their
+    /// place in the map.
     const SEES_PAGES: bool = true;
 
     /// The caller is about to access the page structure of `pfn`. Not called if [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
@@ -16,8 +18,8 @@ pub trait Probe {
 
     /// The caller is about to access a line of shared state that is neither a page structure nor a lock.
     ///
-    /// Called before the access, and before each attempt of an exchange. Not called for data that is written once, when a yard
-    /// is created, or for counters that change once in very many operations.
+    /// Called before the access, and before each attempt at an exchange. Not called for data that is written only once,
+    /// when a yard is created, or for counters that change very rarely.
     #[inline(always)]
     fn touch_line(&self, line: SharedLine, access: Access) {}
 
@@ -32,17 +34,17 @@ pub trait Probe {
     #[inline(always)]
     fn end_activity(&self, activity: Activity, pages: PageCount) {}
 
-    /// A block of more than one page left the zone's free lists for a request. Called with the zone lock held. Not called if
-    /// [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
+    /// A block of more than one page has left the zone's free lists for a request. Called with the zone lock held. Not
+    /// called if [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
     #[inline(always)]
     fn block_taken(&self, block: PfnRange) {}
 
-    /// All page structures of `frames`, holes included, were written while the map was initialised. Called once per pass
-    /// over them, before other code reads them, without a lock held.
+    /// All page structures of `frames`, holes included, have been written during map initialisation. Called once per
+    /// pass over them, before any other code reads them, and without a lock held.
     #[inline(always)]
     fn map_written(&self, frames: PfnRange, how: MapWrite) {}
 
-    /// Initialisation of the memory map made progress. Called by the worker that did the work, without a lock held.
+    /// Initialisation of the memory map has made progress. Called by the worker that did the work, without a lock held.
     fn init_progress(&self, progress: InitProgress) {}
 
     /// A monotonic clock in ns, for the times that [`NodeInit`] reports; `None` without a clock.
@@ -79,7 +81,7 @@ pub enum Access {
 pub enum MapWrite {
     /// Through the caches: the processor fetches each line and later writes it back.
     Cached,
-    /// The same, and each page structure was zeroed by a call of `memset` first.
+    /// As [`Cached`](Self::Cached), but each page structure was zeroed by its own `memset` call first.
     MemsetEach,
     /// By one `memset` of the whole part.
     Memset,
@@ -87,18 +89,18 @@ pub enum MapWrite {
     Streamed,
 }
 
-/// A piece of work whose time and accesses a [`Probe`] can attribute.
+/// A kind of work to which a [`Probe`] can attribute time and memory accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Activity {
     /// Frames move from a zone to a CPU's list.
     Refill,
     /// Frames move from a CPU's lists to the zone.
     Drain,
-    /// An address is accessed. Pages: the faults that this took, 0 or 1.
+    /// An address is accessed. Pages: the number of faults taken, 0 or 1.
     Fault,
-    /// One call that maps or unmaps addresses. Pages: those unmapped.
+    /// One call that maps or unmaps addresses. Pages: those that were unmapped.
     Map,
-    /// Page-table entries are cleared. Pages: the number of entries, whatever each mapped.
+    /// Page-table entries are cleared. Pages: the number of entries, whatever size each mapped.
     Zap,
     /// An address space is torn down. Pages: those it had.
     Exit,
@@ -106,15 +108,16 @@ pub enum Activity {
     Alloc,
     /// A free, successful or not. Pages: 0.
     Free,
-    /// Under the zone lock: a block is removed from the free lists, and the unused part put back. Pages: the number of blocks taken.
+    /// Under the zone lock, a block is removed from the free lists and its unused part put back. Pages: the number of
+    /// blocks taken.
     Split,
-    /// Under the zone lock: a block is put on the free lists and merged with its buddies. Pages: 1.
+    /// Under the zone lock, a block is put on the free lists and merged with its buddies. Pages: 1.
     Merge,
-    /// Frames between per-CPU lists and free lists move to the free lists. Pages: 0.
+    /// Frames that the transfer policy keeps between per-CPU lists and free lists move to the free lists. Pages: 0.
     Collect,
-    /// A part of the memory map is initialised. Pages: those that became free.
+    /// A part of the memory map is initialised. Pages: the frames that became free.
     BringUp,
-    /// Under the lock of an LRU shard: blocks are added, removed or moved. Pages: the number of blocks.
+    /// Under the lock of an LRU shard, blocks are added, removed or moved. Pages: the number of blocks.
     Relist,
 }
 
@@ -136,14 +139,14 @@ pub enum InitProgress {
 pub struct NodeInit {
     /// The node.
     pub node: NodeId,
-    /// Threads of the largest job.
+    /// The number of threads of the largest job.
     pub threads: usize,
-    /// Jobs.
+    /// The number of jobs.
     pub jobs: u64,
-    /// Page structures written, or left as they were because they were zero already; holes included.
+    /// Page structures that were written, or were zero already and needed no write; holes included.
     pub pages: PageCount,
     /// Frames that became free.
     pub freed: PageCount,
-    /// Duration, if the platform has a clock.
+    /// How long the pass took, if the platform has a clock.
     pub elapsed_ns: Option<u64>,
 }

@@ -42,7 +42,7 @@ named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", Zone
 
 /// A line of shared state: its kind, and an address in it that is never dereferenced.
 ///
-/// Two words on one line have addresses in the same line, so a probe sees how lines move.
+/// Words that share a cache line report addresses in the same line, so a probe can follow how lines move between CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedLine {
     /// What the line holds.

@@ -1,4 +1,4 @@
-//! [`AllocRequest`]: an allocation with more to say than order and flags.
+//! [`AllocRequest`]: an allocation with more options than order and flags.
 
 use core::fmt;
 
@@ -30,8 +30,8 @@ enum Area {
 
 /// A request for frames; see [`Yard::request`], [`Yard::request_pages`] and [`Yard::request_range`].
 ///
-/// [`frame`](Self::frame), [`guard`](Self::guard) and [`range`](Self::range) carry it out. A request is a plain value, so
-/// it can be carried out several times.
+/// [`frame`](Self::frame), [`guard`](Self::guard) and [`range`](Self::range) carry it out. A request is a plain value
+/// that can be kept and carried out several times.
 ///
 /// # What is tried
 ///
@@ -47,8 +47,8 @@ enum Area {
 ///
 /// # Cost
 ///
-/// A request for a block that names nothing else is [`Yard::alloc`]. All options are constants at most call sites, so the
-/// compiler removes the choice between the cases.
+/// A request for a block without further options costs as much as [`Yard::alloc`]. At most call sites all options are
+/// constants, so the compiler removes the choice between the cases.
 #[must_use = "a request allocates nothing until `frame`, `guard` or `range` carries it out"]
 pub struct AllocRequest<'y, 'o, P: Platform> {
     yard: &'y Yard<P>,
@@ -84,17 +84,18 @@ impl<P: Platform> Yard<P> {
         self.request_of(Wanted::Block(order), gfp)
     }
 
-    /// A request for `count` contiguous frames. They stand in the largest aligned blocks that fit, so
+    /// A request for `count` contiguous frames. They are allocated as the largest aligned blocks that fit;
     /// [`free_range`](Self::free_range) frees them.
     #[inline]
     pub fn request_pages(&self, count: PageCount, gfp: Gfp) -> AllocRequest<'_, '_, P> {
         self.request_of(Wanted::Count(count), gfp)
     }
 
-    /// A request for the frames of a range. They stand in the largest aligned blocks that fit, so
+    /// A request for exactly the frames of a range. They are allocated as the largest aligned blocks that fit;
     /// [`free_range`](Self::free_range) frees them.
     ///
-    /// Without owners all frames must be free. Deferred memory of the range is initialised first. Watermarks do not apply.
+    /// Without owners, all frames must be free. Deferred memory in the range is initialised first. Watermarks do not
+    /// apply.
     #[inline]
     pub fn request_range(&self, range: PfnRange, gfp: Gfp) -> AllocRequest<'_, '_, P> {
         self.request_of(Wanted::Range(range), gfp)
@@ -113,15 +114,15 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
         Self { node: Some(node), ..self }
     }
 
-    /// Takes frames of this node only ([`Gfp::THISNODE`]).
+    /// Takes frames from this node only ([`Gfp::THISNODE`]).
     #[inline]
     pub fn exact_node(self, node: NodeId) -> Self {
         Self { node: Some(node), gfp: self.gfp | Gfp::THISNODE, ..self }
     }
 
-    /// Names the owners that may move blocks, and the reclaimer.
+    /// Names the owners that may be asked to move blocks, and the reclaimer.
     ///
-    /// A request for a block calls them only if the flags let it wait ([`Gfp::DIRECT_RECLAIM`]).
+    /// A request for a block calls them only if its flags allow it to wait ([`Gfp::DIRECT_RECLAIM`]).
     #[inline]
     pub fn owners<'n>(self, owners: &'n Owners<'n>) -> AllocRequest<'y, 'n, P> {
         let Self { yard, wanted, gfp, node, align, area, .. } = self;
@@ -130,8 +131,8 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
 
     /// Searches memory in address order for a place whose first frame is a multiple of `2^align`.
     ///
-    /// The place may be longer than a maximum-order block: an order-18 block, aligned to order 18, is a gigantic page of
-    /// 1 GiB.
+    /// The place may be larger than a maximum-order block. For example, an order-18 block aligned to order 18 is a
+    /// gigantic page of 1 GiB.
     #[inline]
     pub fn aligned(self, align: Order) -> Self {
         Self { align: Some(align), ..self }
@@ -151,13 +152,14 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
 
     /// Zeroes the frames ([`Gfp::ZERO`]).
     ///
-    /// The request fails with [`AllocError::NoFrameBytes`] on a platform that does not map the frames' bytes.
+    /// On a platform that does not map the bytes of frames, the request fails with [`AllocError::NoFrameBytes`].
     #[inline]
     pub fn zeroed(self) -> Self {
         Self { gfp: self.gfp | Gfp::ZERO, ..self }
     }
 
-    /// Allocates; returns the first frame. [`Yard::free`] frees a block, [`Yard::free_range`] any other request.
+    /// Allocates, and returns the first frame. [`Yard::free`] frees a block; [`Yard::free_range`] frees the frames of
+    /// any other request.
     ///
     /// # Errors
     ///
@@ -170,7 +172,7 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
         }
     }
 
-    /// Allocates; returns a guard that frees the frames when it is dropped.
+    /// Allocates, and returns a guard that frees the frames when it is dropped.
     ///
     /// # Errors
     ///
@@ -179,7 +181,7 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
         self.yard.owned(|| self.range())
     }
 
-    /// Allocates; returns all frames. [`Yard::free_range`] frees them.
+    /// Allocates, and returns the range of all frames. [`Yard::free_range`] frees them.
     ///
     /// # Errors
     ///

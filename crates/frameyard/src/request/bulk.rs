@@ -46,14 +46,14 @@ impl<'y, P: Platform> BulkFree<'y, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Frees single frames, in the order given. Takes the per-CPU lock once for the frames of a zone, not once per frame.
+    /// Frees single frames in the given order. Takes the per-CPU lock once for all frames of a zone, not once per
+    /// frame.
     ///
-    /// After the kernel's `release_pages`, without its reference counts.
+    /// Modelled on the kernel's `release_pages`, without its reference counts.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that is not an allocated single frame. The remaining frames are freed all the
-    /// same.
+    /// [`FreeError`] names the first frame that is not an allocated single frame. The remaining frames are still freed.
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeError> {
         let mut bulk = BulkFree::new(self);
         let mut problem = None;
@@ -67,15 +67,15 @@ impl<P: Platform> Yard<P> {
         problem.map_or(Ok(()), Err)
     }
 
-    /// Allocates single frames into `frames`; returns their number, which is smaller than the slice when memory runs
-    /// out.
+    /// Allocates single frames into `frames`; returns how many, which is fewer than the slice has room for if memory
+    /// runs out.
     ///
-    /// After the kernel's `alloc_pages_bulk`. Takes the per-CPU lock once for the frames of the list's array, not once
-    /// per frame.
+    /// Modelled on the kernel's `alloc_pages_bulk`. Takes the per-CPU lock once for all frames that it takes from the
+    /// list, not once per frame.
     ///
     /// # Errors
     ///
-    /// [`AllocError`] where not a single frame was allocated.
+    /// [`AllocError`] if not a single frame was allocated.
     pub fn alloc_bulk(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let mut done = 0;
         while done < frames.len() {

@@ -1,7 +1,7 @@
 //! Contiguous memory areas: ranges fixed at creation, which movable allocations use until a request takes them.
 //!
-//! A block allocated from an area carries the type Cma in its allocation-map entry, which no other allocated block
-//! does. So a release tells it apart from a movable block that merely lies in the area.
+//! The allocation-map entry of a block allocated from an area has the type Cma, which no other allocated block has.
+//! This is how a release tells such a block from a movable block that happens to be in the area.
 
 use crate::gfp::Gfp;
 use crate::owners::Owners;
@@ -68,8 +68,9 @@ impl<'y, P: Platform> CmaAreas<'y, P> {
         self.yard.tables.cma_areas()
     }
 
-    /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part of it
-    /// that begins and ends where its largest aligned blocks do. Movable allocations may use them again.
+    /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part
+    /// of one that begins and ends at boundaries of its largest aligned blocks. Movable allocations may use the frames
+    /// again.
     ///
     /// # Errors
     ///

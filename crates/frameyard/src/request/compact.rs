@@ -1,4 +1,4 @@
-//! Compaction of a yard's zones: on request, for an allocation, and in the background.
+//! Compaction of zones: on request, for an allocation, and in the background.
 
 use crate::compaction::{
     CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult, Compaction, SkipHints, fragmentation,
@@ -18,19 +18,20 @@ use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, ZoneView};
 /// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
 
-/// What a zone remembers and counts about compaction; empty where there is no such zone.
+/// What a zone remembers and counts about compaction; empty if there is no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStatistics {
     events: [u64; CompactEvent::COUNT],
-    /// Attempts since the last failure.
+    /// Attempts considered since the last failure, made or deferred.
     pub considered: u32,
-    /// Of `2^defer_shift` attempts one is made.
+    /// One in `2^defer_shift` attempts is made; the others are deferred.
     pub defer_shift: u32,
-    /// The lowest order that failed and was not made since; `None` while none failed. Lower orders are not deferred.
+    /// The lowest order for which attempts may be deferred, because it failed and compaction has not made such a block
+    /// since; `None` while no order has failed.
     pub order_failed: Option<Order>,
     /// Pageblocks that the scanners skip.
     pub skipped_pageblocks: u64,
-    /// Whether scanners continue where earlier ones stopped, rather than at the zone's ends.
+    /// Whether the scanners will continue where earlier ones stopped, rather than start at the zone's ends.
     pub positions_cached: bool,
 }
 
@@ -143,14 +144,14 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardCompaction<'y, P> {
-    /// Compacts a zone: moves blocks in use together, as the request says.
+    /// Compacts a zone as the request says: moves blocks in use together, so that free memory becomes contiguous.
     ///
-    /// Skips a zone without memory. A request for an order does nothing if the zone has such a block, has too little
-    /// free memory, or failed lately; [`Full`](CompactEffort::Full) effort ignores earlier failures. A request without
-    /// an order compacts the whole zone. After the kernel's `compact_zone` and `try_to_compact_pages`.
+    /// Skips a zone without memory. A request for an order does nothing if the zone has such a block already, has too
+    /// little free memory, or failed recently; [`Full`](CompactEffort::Full) effort ignores earlier failures. A request
+    /// without an order compacts the whole zone. Modelled on the kernel's `compact_zone` and `try_to_compact_pages`.
     ///
-    /// Cost: one page structure per scanned block; one acquisition of the zone lock for about 32 blocks taken, and one
-    /// for those freed. Owners are called with no lock held.
+    /// Cost: one page structure per scanned block, and two acquisitions of the zone lock for about every 32 blocks
+    /// moved: one to take the targets and one to free the old places. Owners are called with no lock held.
     pub fn zone(self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
@@ -181,8 +182,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         outcome
     }
 
-    /// Compacts all zones of a node (a write to the kernel's `/proc/sys/vm/compact_memory`); returns the sum of the
-    /// outcomes. A node that does not exist has no zones.
+    /// Compacts all zones of a node, as a write to the kernel's `/proc/sys/vm/compact_memory` does; returns the sum of
+    /// the outcomes. For a node that does not exist this does nothing.
     pub fn node(self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
         let zones = self.yard.zones_of(node);
         zones
@@ -190,13 +191,13 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
             .fold(CompactOutcome::default(), CompactOutcome::and)
     }
 
-    /// One step of a node's background compactor; `None` where there was nothing to do.
+    /// Runs one step of a node's background compactor; returns `None` if there was nothing to do.
     ///
-    /// With [`CleanRegions::On`](crate::CleanRegions::On) a step moves some blocks out of tainted regions that have little
-    /// room. Then it makes blocks of the order that a
-    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks or, with
-    /// [`DefragMode::On`], that has few whole pageblocks. A step scans
-    /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
+    /// With [`CleanRegions::On`](crate::CleanRegions::On), a step first moves some blocks out of tainted regions that
+    /// have little room. Then, if a request has missed a block of some order, the step makes such blocks. Otherwise it
+    /// compacts the first zone whose free memory is mostly in small blocks or, with [`DefragMode::On`], that has too
+    /// few whole pageblocks. A step scans about 64 pageblocks, and the next step continues from there. Modelled on the
+    /// kernel's `kcompactd`.
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let yard = self.yard;
         let mode = yard.defrag_mode();
@@ -226,19 +227,19 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         })
     }
 
-    /// Announces a background reclaimer of a node. From now on the watermarks of its zones rise for a while when
-    /// pageblocks come to hold frames of several types
+    /// Announces that a node has a background reclaimer. From now on, when a pageblock comes to hold frames of several
+    /// types, the watermarks of its zone rise
     /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until the reclaimer
-    /// calls [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
+    /// calls [`take_boosts_back`](Self::take_boosts_back). For a node that does not exist this does nothing.
     pub fn announce_reclaimer(self, node: NodeId) {
         self.yard.zones_of(node).for_each(|view| view.zone.is_reclaimed_from_now_on());
     }
 
-    /// Ends the watermark boosts of a node's zones, and has the background compactor make whole pageblocks of the free
-    /// memory in boosted zones. Returns the sum of the boosts.
+    /// Ends the watermark boosts of a node's zones; returns the sum of the boosts. The background compactor then makes
+    /// whole pageblocks from the free memory of these zones.
     ///
-    /// For a background reclaimer that has freed this amount, or cannot. After the end of the kernel's `balance_pgdat`.
-    /// Takes the lock of each boosted zone.
+    /// A background reclaimer calls this once it has freed that much memory, or has found that it cannot. Modelled on
+    /// the end of the kernel's `balance_pgdat`. Takes the lock of each boosted zone.
     pub fn take_boosts_back(self, node: NodeId) -> PageCount {
         let yard = self.yard;
         let mut lowered = PageCount(0);
@@ -258,14 +259,14 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
 
 impl<'y, P: Platform> YardZone<'y, P> {
     /// The fragmentation index of a zone for an order, in thousandths (the kernel's `extfrag_index`): towards 0 a
-    /// request fails for lack of memory, towards 1000 because free memory is in small blocks; −1000 where it does not
-    /// fail. `None` where there is no such zone or order. Reads the counts of all free lists without a lock.
+    /// request would fail for lack of memory, towards 1000 because free memory is in small blocks. −1000 means that it
+    /// would not fail. `None` if there is no such zone or order. Reads the counts of all free lists without a lock.
     pub fn fragmentation_index(self, order: Order) -> Option<i64> {
         Some(fragmentation(self.free_shape(order)?, order))
     }
 
-    /// The part of a zone's free memory in blocks too small for an order, in thousandths (the kernel's
-    /// `unusable_index`); 1000 where nothing is free. `None` where there is no such zone or order.
+    /// How much of the zone's free memory is in blocks too small for an order, in thousandths (the kernel's
+    /// `unusable_index`); 1000 if nothing is free. `None` if there is no such zone or order.
     pub fn unusable_index(self, order: Order) -> Option<u64> {
         Some(unusable(self.free_shape(order)?, order))
     }
@@ -276,18 +277,18 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(store::free_shape_racy(view, order))
     }
 
-    /// Requests of type `asked` that were served from blocks of type `taken_from` (the kernel's event
-    /// `mm_page_alloc_extfrag`); 0 for types that never fall back, and where there is no such zone.
+    /// The number of requests of type `asked` that were served from blocks of type `taken_from` (the kernel's event
+    /// `mm_page_alloc_extfrag`); 0 for types that never fall back, or if there is no such zone.
     pub fn fallbacks(self, asked: MigrateType, taken_from: MigrateType) -> u64 {
         self.populated().map_or(0, |view| cell(&view.zone.events().extfrag.fallbacks, asked, taken_from))
     }
 
-    /// Pageblocks of type `taken_from` that became `asked` for such a request.
+    /// The number of pageblocks of type `taken_from` that such requests turned into type `asked`.
     pub fn conversions(self, asked: MigrateType, taken_from: MigrateType) -> u64 {
         self.populated().map_or(0, |view| cell(&view.zone.events().extfrag.conversions, asked, taken_from))
     }
 
-    /// What is remembered and counted of a zone's compaction; nothing where there is no such zone.
+    /// What the zone remembers and counts about compaction; empty if there is no such zone.
     pub fn compaction(self) -> CompactStatistics {
         let Some(view) = self.populated() else { return CompactStatistics::default() };
         let (state, span) = (&view.zone.compaction, view.span());

@@ -1,28 +1,30 @@
-//! Contiguous ranges of any length, taken from memory in use: requests with a range, an alignment or an area.
+//! Contiguous ranges of any length, taken from memory that may be in use: requests with a range, an alignment or an
+//! area.
 //!
 //! # Protocol
 //!
-//! 1. The page structures of the range's pageblocks are initialised. A block that cannot move ends the request here.
+//! 1. The page structures of the range's pageblocks are initialised if necessary. If a block in the range cannot move,
+//!    the request fails here.
 //! 2. The zone is quiesced: from now on the per-CPU lists transfer page by page, and transfers under other policies
 //!    have finished ([`transfer`](crate::store)). Then the pageblocks are isolated one by one, each under the
 //!    zone lock. Nothing is allocated from their free lists, and frames freed there stay there
 //!    ([`zone::isolate`](crate::zone)). A request that finds a pageblock isolated gives up and undoes its own
 //!    isolation, so two requests never work on the same frame.
-//! 3. Each round drains the per-CPU lists. For every counted block of the range it has the owner isolate the block and
-//!    move it to a block allocated elsewhere, and frees it into its isolated pageblock. No lock of the yard is held
-//!    meanwhile. Then one acquisition of the zone lock takes the whole range, if every frame of it is on an Isolate
-//!    list. Observations without the lock only choose what to try next.
+//! 3. Each round drains the per-CPU lists. For every counted block of the range, the owner isolates the block and moves
+//!    it to a block allocated elsewhere, and the old block is freed into its isolated pageblock. No lock of the yard is
+//!    held meanwhile. Then one acquisition of the zone lock takes the whole range, if every frame of it is on an
+//!    Isolate list. What is read without the lock only decides what to try next.
 //! 4. The pageblocks get their types back when [`Isolation`] is dropped, whatever the outcome.
 //!
 //! # Races and termination
 //!
-//! - A CPU that read a pageblock's type before its isolation can free a frame onto a per-CPU list, from where it may be
-//!   allocated once more. The next round finds it, on the list or in use.
-//! - A target can come from such a list. A target inside the isolated pageblocks is freed, and the request allocates
-//!   another.
-//! - Apart from this, frames of the range in use only become fewer: they are moved, or freed by their users. The
-//!   request counts rounds that reach no new minimum, and fails with a block that is still in the way after
-//!   [`IDLE_ROUNDS`] such rounds in a row. So it ends however long the range is.
+//! - A CPU that read a pageblock's type before the isolation can free a frame onto a per-CPU list, from where it may be
+//!   allocated again. The next round finds it, on the list or in use.
+//! - A target can come from such a list, too. If a target is inside the isolated pageblocks, the request frees it and
+//!   allocates another.
+//! - Apart from this, the number of frames in use in the range only falls, as frames are moved or freed by their users.
+//!   A round that reaches no new minimum is idle. After [`IDLE_ROUNDS`] idle rounds in a row the request fails and
+//!   reports a block that is still in the way. So it always ends, however long the range is.
 
 use crate::gfp::Gfp;
 use crate::owners::{Block, MigrateProblem, OwnerKind, Owners};

@@ -1,4 +1,4 @@
-//! Counted blocks: from allocation to owner, to another owner, and back to the free lists.
+//! Counted blocks: from an allocation to an owner, from one owner to another, and back to the free lists.
 
 use crate::boot::HeaderWord;
 use crate::memmap::{Located, MapPlace};
@@ -54,7 +54,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     ///
     /// # Panics
     ///
-    /// With debug assertions, where the frame is outside the memory map.
+    /// With debug assertions, if the frame is outside the memory map.
     #[inline(always)]
     pub fn link(self, pfn: Pfn) -> Link {
         let yard = self.yard;
@@ -62,27 +62,28 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         yard.map.link(pfn)
     }
 
-    /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
+    /// The frame that a link names; `None` for [`FrameLink::NONE`](crate::page::FrameLink::NONE) and for a value that
+    /// is not a link of this yard.
     #[inline(always)]
     pub fn linked(self, link: Link) -> Option<Pfn> {
         self.yard.map.linked(link).filter(|pfn| *pfn < self.yard.map.range().end)
     }
 
-    /// The page structure of a frame, for reference counting; `None` where there is none, or none yet. Any frame number
-    /// is allowed, and any block may begin there.
+    /// The page structure of a frame, for reference counting; `None` if there is none, or if it is not initialised yet.
+    /// Any frame number is allowed, whatever block begins there.
     ///
     /// # Safety
     ///
-    /// The caller follows the protocol of [`CountedPage`]. Words and links are changed by the owner of a counted block,
-    /// or by the caller that holds it exclusively. Without a reference and without exclusive hold,
-    /// [`CountedPage::try_get`] is the only method that may change counts. Anything else breaks the free lists and
-    /// allocates frames twice.
+    /// The caller follows the protocol of [`CountedPage`]. Only the owner of a counted block, or a caller that holds it
+    /// exclusively, changes words and links. A caller that has neither a reference nor exclusive hold may change counts
+    /// only with [`CountedPage::try_get`]. Anything else corrupts the free lists and allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
         self.yard.map.check(pfn).and_then(|place| self.yard.counted_with_memory((pfn, place)))
     }
 
-    /// As [`page`](Self::page), for the frame that a link names; `None` also where [`linked`](Self::linked) returns that.
+    /// As [`page`](Self::page), for the frame that a link names; also `None` if [`linked`](Self::linked) returns
+    /// `None`.
     ///
     /// # Safety
     ///
@@ -92,11 +93,12 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         self.yard.map.next(link).and_then(|place| self.yard.counted_with_memory((self.yard.map.pfn(place), place)))
     }
 
-    /// As [`page`](Self::page), for a frame that was allocated from this yard, without the check that it has a page.
+    /// As [`page`](Self::page), but without checking that the frame has a page structure: it must have been allocated
+    /// from this yard.
     ///
     /// # Safety
     ///
-    /// As there; and the frame has been allocated from this yard, at any time.
+    /// As for [`page`](Self::page). In addition, the frame has been allocated from this yard at some time.
     #[inline(always)]
     pub unsafe fn allocated_page(self, pfn: Pfn) -> CountedPage<'y, P> {
         let yard = self.yard;
@@ -104,7 +106,8 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         yard.counted_at(pfn)
     }
 
-    /// As [`linked_page`](Self::linked_page), for a frame that was allocated from this yard, without the check that it has a page.
+    /// As [`linked_page`](Self::linked_page), but without checking that the frame has a page structure: it must have
+    /// been allocated from this yard.
     ///
     /// # Safety
     ///
@@ -114,15 +117,16 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         self.yard.map.next(link).map(|place| self.yard.counted_at((self.yard.map.pfn(place), place)))
     }
 
-    /// Turns an allocated block into a counted one. The caller has allocated it.
+    /// Turns an allocated block, which must be the caller's, into a counted one.
     ///
-    /// From now on [`Yard::free`] refuses it. Without users it begins frozen: only the caller has it, and no other code finds it,
-    /// until it is [unfrozen](CountedPage::unfreeze). Cost: its byte in the allocation map, and the line of its page.
+    /// From now on [`Yard::free`] refuses it. If it starts without users, it starts frozen: only the caller has it, and
+    /// no other code can get a reference until it is [unfrozen](CountedPage::unfreeze). Cost: its byte in the
+    /// allocation map, and the line of its page.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] where no such block is allocated there, or its order is above the yard's maximum: it has to be
-    /// [split](Yard::split_at) first. Nothing has changed then.
+    /// [`FreeError`] if no such block is allocated there, or if its order is above the yard's maximum;
+    /// [split](Yard::split_at) it first. Nothing has changed then.
     #[inline(always)]
     pub fn init_refs(self, pfn: Pfn, order: Order, ownership: Ownership) -> Result<(), FreeError> {
         let yard = self.yard;
@@ -138,7 +142,8 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         Ok(())
     }
 
-    /// Makes a counted block an ordinary allocated one again: the caller has it alone, by the last put or by freezing it.
+    /// Turns a counted block without users back into an ordinary allocated one. The caller has it alone, because it put
+    /// the last reference or froze the block.
     ///
     /// # Errors
     ///
@@ -156,9 +161,9 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         Ok(())
     }
 
-    /// Frees a counted block that has no users any more.
+    /// Frees a counted block without users.
     ///
-    /// Cost: that of [`free`](Self::free), and its page's words are written.
+    /// Cost: that of [`Yard::free`], and a write to the block's page structure.
     ///
     /// # Errors
     ///
@@ -183,16 +188,17 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         Ok(())
     }
 
-    /// Frees single counted frames without users. Takes the per-CPU lock once for all frames that go on one list.
+    /// Frees single counted frames without users. Takes the per-CPU lock once for all frames that go onto one list.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
+    /// [`FreeError`] names the first frame that is not a counted block without users. The remaining frames are still
+    /// freed.
     ///
     /// # Safety
     ///
-    /// If any are counted blocks without users, the caller holds those exclusively: it put the last reference or froze the counts. Another
-    /// thread that froze a block still uses its bytes and links.
+    /// The caller exclusively holds all those of the frames that are counted blocks without users: it put the last
+    /// reference or froze the counts. Another thread that froze a block still uses its bytes and links.
     pub unsafe fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
         let yard = self.yard;
         let mut bulk = BulkFree::new(yard);
@@ -206,8 +212,8 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         problem.map_or(Ok(()), Err)
     }
 
-    /// Splits a counted block that the caller has alone into single frames, each counted, frozen and the caller's. Their owner's
-    /// words are those of a fresh page.
+    /// Splits a counted block that the caller has alone into single frames. Each of them is a counted block, frozen,
+    /// and the caller's alone. Their owner words are those of a fresh page.
     ///
     /// # Errors
     ///
@@ -232,17 +238,18 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         Ok(())
     }
 
-    /// The frame that owners have agreed to find their state at; `None` while there is none.
+    /// The frame at which owners in all processes find their state; `None` while there is none.
     pub fn anchor(self) -> Option<Pfn> {
         // Acquire: pairs with the Release in `set_anchor`.
         self.yard.tables.word(HeaderWord::Anchor).load(Ordering::Acquire).checked_sub(1).map(Pfn)
     }
 
-    /// Agrees on a frame at which owners of all processes find their state; `None` removes it.
+    /// Replaces the frame at which owners in all processes find their state, if it is still `from`; `None` stands for
+    /// no frame.
     ///
     /// # Errors
     ///
-    /// The frame agreed on, where that is not `from`; nothing has changed then.
+    /// The current frame, if it is not `from`; nothing has changed then.
     ///
     /// # Safety
     ///

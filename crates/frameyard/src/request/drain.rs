@@ -36,7 +36,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         self.yard.tables.pcp_of(self.id, cpu).filter(|_| self.populated().is_some())
     }
 
-    /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
+    /// Drains the lists of one CPU in one zone. Does nothing if there is no such CPU or zone.
     pub fn drain_cpu(self, cpu: CpuId) {
         let Some((pcp, view)) = self.lists_of(cpu).zip(self.populated()) else { return };
         // A list that looks empty needs no lock: what arrives later is not this drain's.
@@ -45,7 +45,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
         }
     }
 
-    /// Drains the lists of all CPUs in one zone, and what the transfer policy stores between them and the free lists.
+    /// Drains the lists of all CPUs in one zone, and the frames that the transfer policy stores between those lists and
+    /// the free lists.
     pub fn drain(self) {
         self.drain_with(Patience::Sleeps);
     }
@@ -105,17 +106,18 @@ impl<'y, P: Platform> YardLists<'y, P> {
         self.yard.populated_zones().for_each(|view| self.yard.zone(view.id).drain_cpu(cpu));
     }
 
-    /// Sizes all per-CPU lists. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
+    /// Changes the sizes of all per-CPU lists. Other CPUs may allocate meanwhile: a list above its new limit shrinks as
+    /// it is used.
     pub fn resize(self, sizing: PcpSizing) {
         self.yard.tables.size_pcps(&self.yard.platform, self.yard.geometry, sizing);
     }
 
-    /// Sets watermarks, reserves and per-CPU list sizes. Safe while other CPUs allocate.
+    /// Sets watermarks, reserves and per-CPU list sizes. Other CPUs may allocate meanwhile.
     ///
     /// # Errors
     ///
-    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing
-    /// changes then.
+    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) if an option is out of range; nothing has changed
+    /// then.
     pub fn retune(self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
         self.yard.tables.tune(&self.yard.platform, self.yard.geometry, watermarks, sizing)
     }

@@ -1,4 +1,4 @@
-//! Counts that are no power of two, ranges of free frames, and splitting blocks.
+//! Allocating counts that are not a power of two, taking ranges of free frames, and splitting blocks.
 
 use crate::boot::{HeaderWord, Poisoning};
 use crate::gfp::Gfp;
@@ -83,17 +83,18 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Errors
     ///
-    /// [`FreeError`] where [`free`](Self::free) would fail, too; nothing has changed then.
+    /// [`FreeError`] in the cases in which [`free`](Self::free) fails, too; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(entry) = self.clear_block(pfn, order) else { return Err(self.refuse(pfn, order)) };
         self.mark_single_frames(pfn, order, entry.migrate_type());
         Ok(())
     }
 
-    /// Divides the allocated block that covers `at`, so that one block ends and another starts there. The parts are the largest
-    /// aligned blocks, and each is freed on its own. Nothing changes if a block starts at `at` already.
+    /// Divides the allocated block that covers `at`, so that one block ends and another begins there. The parts are the
+    /// largest aligned blocks that fit, and each is freed on its own. If a block begins at `at` already, nothing
+    /// changes.
     ///
-    /// The caller owns the block. After the kernel's `split_page`, but into as few blocks as possible.
+    /// The caller owns the block. Like the kernel's `split_page`, but it makes as few blocks as possible.
     ///
     /// # Cost
     ///

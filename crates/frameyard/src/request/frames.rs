@@ -21,7 +21,7 @@ pub struct Frames<'y, P: Platform> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block; returns a guard that frees it. See [`alloc`](Self::alloc).
+    /// Allocates a block, and returns a guard that frees it when it is dropped. See [`alloc`](Self::alloc).
     ///
     /// # Errors
     ///
@@ -89,12 +89,12 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.range
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     pub fn count(&self) -> PageCount {
         self.range.count()
     }
 
-    /// How many bytes the frames have.
+    /// The size of all frames in bytes.
     pub fn size(&self) -> ByteSize {
         self.yard.geometry().size_of(self.count())
     }
@@ -106,7 +106,7 @@ impl<'y, P: Platform> Frames<'y, P> {
 
     /// The bytes, if the platform maps them.
     ///
-    /// Their contents are what the last owner left, unless the frames were allocated with [`Gfp::ZERO`].
+    /// They contain whatever the last owner left there, unless the frames were allocated with [`Gfp::ZERO`].
     pub fn bytes(&self) -> Option<&[u8]> {
         let size = self.size().0 as usize;
         // SAFETY: by the contract of the yard's creation the platform maps the frames, and their owner owns their
@@ -121,7 +121,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.as_ptr().map(|first| unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), size) })
     }
 
-    /// Gives the frames up without freeing them. [`Yard::free_range`] frees them.
+    /// Consumes the guard without freeing the frames. [`Yard::free_range`] frees them.
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
@@ -152,19 +152,20 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.range.start = self.range.start + order.pages();
     }
 
-    /// The yard of the frames.
+    /// The yard that the frames belong to.
     pub fn yard(&self) -> &'y Yard<P> {
         self.yard
     }
 
-    /// Gives the guard up without freeing its frames. They keep their state, so [`Yard::free`] refuses them; only
-    /// [`from_raw`](Self::from_raw) frees them. For guards that hold their yard in another way than by reference.
+    /// Consumes the guard without freeing its frames. They keep their state, so [`Yard::free`] refuses them; only a
+    /// guard rebuilt with [`from_raw`](Self::from_raw) can free them. This is for guard types that do not borrow their
+    /// yard.
     #[must_use = "the frames stay allocated"]
     pub fn into_raw(self) -> PfnRange {
         mem::ManuallyDrop::new(self).range
     }
 
-    /// Rebuilds the guard that [`into_raw`](Self::into_raw) gave up.
+    /// Rebuilds a guard that [`into_raw`](Self::into_raw) consumed.
     ///
     /// # Safety
     ///
@@ -173,21 +174,21 @@ impl<'y, P: Platform> Frames<'y, P> {
         Self { yard, range }
     }
 
-    /// Takes frames over that [`into_range`](Self::into_range) gave up.
+    /// Makes a guard for frames that [`into_range`](Self::into_range) returned.
     ///
     /// # Safety
     ///
-    /// The range is allocated, in blocks that begin and end with it, and no other code frees it.
+    /// The range is allocated, in blocks that do not reach beyond it, and no other code frees it.
     ///
     /// # Panics
     ///
-    /// Where that is not so.
+    /// If the range is not allocated like that.
     pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
         yard.own(range).expect("the frames are allocated, and no other code frees them")
     }
 
-    /// Splits the frames into single ones, each with a guard of its own. Dropping the iterator frees those that it has not
-    /// returned.
+    /// Splits the guard into guards of single frames. Dropping the iterator frees the frames that it has not returned
+    /// yet.
     pub fn into_single_frames(self) -> impl Iterator<Item = Frames<'y, P>> {
         let (yard, range) = (self.yard, self.range);
         let mut at = range.start;

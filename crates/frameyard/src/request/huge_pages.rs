@@ -1,4 +1,4 @@
-//! Pools of huge pages: reserving and giving up their memory, and handing pages out.
+//! Pools of huge pages: growing and shrinking a pool, and handing out its pages.
 
 use core::fmt;
 use core::mem;
@@ -19,16 +19,17 @@ use crate::zone::poison;
 pub struct Reserved {
     /// The pages that were added to the pool.
     pub pages: u64,
-    /// Why there are fewer than requested.
+    /// Why fewer pages were added than requested; `None` if all were added.
     pub stopped: Option<AllocError>,
 }
 
 /// The flags of the memory of a pool: unmovable, as no owner could move a page that is handed out.
 const FLAGS: Gfp = Gfp::KERNEL.union(Gfp::COMP).union(Gfp::NOWARN);
 
-/// A huge page that a pool has handed out. It returns to the pool when the last handle, mapping and pin is gone.
+/// A handle of a huge page that a pool has handed out. The page returns to the pool when the last handle, mapping and
+/// pin is gone.
 ///
-/// Its bytes are those of the last user: a pool does not zero pages.
+/// A pool does not zero pages, so the bytes are those that the last user left.
 pub struct HugePage<'y, P: Platform> {
     yard: &'y Yard<P>,
     pfn: Pfn,
@@ -148,15 +149,15 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardHugePages<'y, P> {
-    /// Adds pages to the pool: blocks from the free lists, and for sizes above the largest order contiguous ranges. Prefers the
-    /// memory of the caller's node.
+    /// Adds pages to the pool. They are blocks from the free lists or, for sizes above the maximum order, contiguous
+    /// ranges. Memory of the caller's node is preferred.
     ///
-    /// `owners` may move or reclaim blocks in use to make room. Ends at the first page that it does not get.
+    /// `owners` may move or reclaim blocks in use to make room. The call stops at the first page that it cannot get.
     ///
     /// # Errors
     ///
-    /// [`HugePageError::KernelContent`], [`HugePageError::Lock`]. Too little free memory is no error: [`Reserved`] says how many
-    /// pages were added, and what stopped the call.
+    /// [`HugePageError::KernelContent`], [`HugePageError::Lock`]. Too little free memory is not an error: [`Reserved`]
+    /// says how many pages were added and what stopped the call.
     ///
     /// # Cost
     ///
@@ -166,7 +167,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         self.reserve_in(size, pages, None, owners)
     }
 
-    /// As [`reserve`](Self::reserve), with memory of that node only.
+    /// As [`reserve`](Self::reserve), but with memory of that node only.
     ///
     /// # Errors
     ///
@@ -243,13 +244,14 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`HugePageError::NoMapMemory`] for the first page whose structures get no memory: it and all later ones stay in the pool.
-    /// [`HugePageError::Lock`].
+    /// [`HugePageError::NoMapMemory`] if there is no memory for the page structures of a page: that page and the
+    /// remaining ones stay in the pool. [`HugePageError::Lock`].
     ///
     /// # Cost
     ///
-    /// For each page: one hold of the pool's lock, one call to [`MapBacking::back_map`](crate::platform::MapBacking::back_map), and
-    /// the frees of its blocks. The structures of tails get memory when they are written next, a host fault for each map page.
+    /// For each page: one hold of the pool's lock, one call to
+    /// [`MapBacking::back_map`](crate::platform::MapBacking::back_map), and the frees of its blocks. The page
+    /// structures of tails get memory when they are next written, with a host page fault for each map page.
     pub fn shrink(self, size: HugePageSize, pages: u64) -> Result<u64, HugePageError> {
         let mut freed = 0;
         for view in self.yard.populated_zones() {
@@ -270,7 +272,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         Ok(freed)
     }
 
-    /// Hands a page out, of the caller's node if possible.
+    /// Hands out a page, from the caller's node if possible.
     ///
     /// # Errors
     ///
@@ -278,12 +280,12 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// # Cost
     ///
-    /// One hold of a pool's lock, and the line of the head's page structure.
+    /// One hold of a pool's lock, and the cache line of the head's page structure.
     pub fn alloc(self, size: HugePageSize) -> Result<HugePage<'y, P>, HugePageError> {
         self.alloc_preferring(self.yard.node_of_cpu(self.yard.cpu()), size)
     }
 
-    /// As [`alloc`](Self::alloc), from that node, or from the nearest one that has such a page.
+    /// As [`alloc`](Self::alloc), but from that node or else the nearest one that has such a page.
     ///
     /// # Errors
     ///
@@ -300,12 +302,13 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         Err(HugePageError::Exhausted(size))
     }
 
-    /// Takes back a page that [`HugePage::into_pfn`] handed out by number. It is free when its mappings and pins are gone.
+    /// Takes back a page that [`HugePage::into_pfn`] handed out by number. It is free once its other handles, mappings
+    /// and pins are gone.
     ///
     /// # Errors
     ///
-    /// [`HugePageError::NotPooled`], [`HugePageError::NotHandedOut`]; nothing has changed then. Of two frees at the same time one
-    /// succeeds. [`HugePageError::Lock`].
+    /// [`HugePageError::NotPooled`], [`HugePageError::NotHandedOut`]; nothing has changed then. If two threads free the
+    /// same page at once, one of them succeeds. [`HugePageError::Lock`].
     ///
     /// # Cost
     ///
@@ -315,7 +318,8 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         self.yard.put_handle(page)
     }
 
-    /// Makes a handle of a page that [`HugePage::into_pfn`] handed out by number. The number is no longer valid then.
+    /// Turns a page that [`HugePage::into_pfn`] handed out by number back into a handle. The number is no longer valid
+    /// afterwards.
     ///
     /// # Errors
     ///
@@ -333,7 +337,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// # Safety
     ///
-    /// If a page of a pool begins there, the caller has put its last reference, and no other code takes it back.
+    /// If a pooled page begins at `pfn`, the caller has put its last reference, and no other code takes it back.
     pub unsafe fn take_back(self, pfn: Pfn) -> Result<(), HugePageError> {
         let size = HugePageSize::Huge;
         let found = self.at(pfn).filter(|(head, _)| *head == pfn);
@@ -341,8 +345,8 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         self.yard.take_back(self.yard.pooled_page(pfn))
     }
 
-    /// The first frame and the size of the page of a pool that has a frame. Any frame number is allowed. It may leave the pool at
-    /// once, unless the caller has a reference.
+    /// The first frame and the size of the pooled page that a frame belongs to. Any frame number is allowed. Unless the
+    /// caller has a reference, the page may leave the pool at any time.
     ///
     /// Cost: the page structures of up to two heads.
     #[inline]
@@ -350,7 +354,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         self.yard.pooled_around(pfn)
     }
 
-    /// The pages of a size in all zones.
+    /// Statistics of the pages of a size, summed over all zones.
     pub fn statistics(self, size: HugePageSize) -> HugePoolStatistics {
         let mut sum = HugePoolStatistics::default();
         for view in self.yard.populated_zones() {
@@ -391,20 +395,22 @@ impl<'y, P: Platform> HugePage<'y, P> {
         PfnRange::new(self.pfn, self.size.order().pages())
     }
 
-    /// The users: handles, mappings and pins. Handles count as mappings. Possibly stale.
+    /// The users of the page: handles, mappings and pins. Handles count as mappings. Possibly stale.
     pub fn users(&self) -> Counts {
         self.yard.pooled_page(self.pfn).counts()
     }
 
-    /// The address of the bytes, if the platform maps them one behind the other. Other handles and mappings show the same bytes.
+    /// The address of the bytes, if the platform maps them contiguously. Other handles and mappings access the same
+    /// bytes.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         poison::bytes_of(&self.yard.platform, self.yard.geometry, self.frames())
     }
 
-    /// Gives the handle up without giving the page back: [`YardHugePages::free`] does that by number, or
-    /// [`YardHugePages::handle`] makes a handle again.
+    /// Consumes the handle without giving the page back. [`YardHugePages::free`] gives it back by number, and
+    /// [`YardHugePages::handle`] makes a handle of it again.
     ///
-    /// A page is handed out by number once: if another of its handles was given up so before, this one is dropped.
+    /// A page is handed out by number only once: if that has happened with another of its handles, this handle is just
+    /// dropped.
     #[must_use = "the page stays handed out"]
     pub fn into_pfn(self) -> Pfn {
         let pfn = self.pfn;
@@ -417,7 +423,7 @@ impl<'y, P: Platform> HugePage<'y, P> {
 }
 
 impl<P: Platform> Clone for HugePage<'_, P> {
-    /// A further handle of the same page. Cost: an atomic addition.
+    /// Makes another handle of the same page. Cost: an atomic addition.
     fn clone(&self) -> Self {
         self.yard.pooled_page(self.pfn).map();
         Self { yard: self.yard, pfn: self.pfn, size: self.size }

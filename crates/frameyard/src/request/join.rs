@@ -6,27 +6,30 @@ use crate::units::{MigrateType, Order, Pfn, PfnRange};
 use crate::yard::{FreeError, FreeProblem, Yard};
 
 impl<P: Platform> Yard<P> {
-    /// Makes one block of the allocated blocks that the `2^order` frames from `pfn` on consist of. Their bytes stay as they are. The
-    /// block is [freed](Self::free) as one, and [`split_at`](Self::split_at) or [`split`](Self::split) divides it again.
+    /// Joins the allocated blocks that make up the `2^order` frames from `pfn` on into one block. Their bytes do not
+    /// change. The block is [freed](Self::free) as one, and [`split_at`](Self::split_at) or [`split`](Self::split)
+    /// divides it again.
     ///
-    /// The caller owns all the blocks. They may have any orders, and be the parts of several allocations. The order may be above the
-    /// yard's maximum, up to that of [1 GiB](crate::Geometry::largest_order). The joined block has the migration type of its parts, and
-    /// is unmovable if they differ. Nothing changes if it is one block already.
+    /// The caller owns all the blocks. They may have any orders and come from several allocations. The order may be
+    /// above the yard's maximum, up to that of [1 GiB](crate::Geometry::largest_order). The joined block has the
+    /// migration type of its parts, and is unmovable if they differ. If the frames are one block already, nothing
+    /// changes.
     ///
-    /// The kernel has no such call: there a block that was split stays so until it is freed.
+    /// The kernel has no such call: there a block that was split stays split until it is freed.
     ///
     /// # Cost
     ///
-    /// The byte of each part in the allocation map, by one atomic exchange, and the page structure of its head. Takes no lock.
+    /// For each part, an atomic exchange on its byte in the allocation map and an access to the page structure of its
+    /// head. Takes no lock.
     ///
     /// # Errors
     ///
     /// [`FreeError`]; nothing has changed then:
     ///
     /// - [`FreeProblem::OrderTooLarge`] or [`FreeProblem::Misaligned`] for an order or a frame at which no block can begin.
-    /// - [`FreeProblem::NotOneZone`] where the frames are not memory of one zone, without a hole.
-    /// - The error that [`free_range`](Self::free_range) of the frames has: a part is free, reserved, a guard's, counted, offline or of
-    ///   a pool, or belongs to a block that reaches beyond the frames.
+    /// - [`FreeProblem::NotOneZone`] if the frames are in several zones or contain a hole.
+    /// - The error that [`free_range`](Self::free_range) would return for the frames: a part is free, reserved, owned
+    ///   by a guard, counted, offline or pooled, or belongs to a block that reaches beyond the frames.
     pub fn join(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let max = self.geometry.largest_order();
         let refused = |problem| Err(FreeError { pfn, order, problem });

@@ -1,14 +1,14 @@
 //! Large blocks: allocated blocks of more than the maximum order, up to 1 GiB.
 //!
-//! Free memory has no such blocks. A request takes a free place as maximum-order blocks, as a request for a range does, and joins them.
-//! From then on it is one allocated block: its head has a tag of that order, the first pageblock's byte of the allocation map holds the
-//! order, and nothing else does. So the exchange of one byte decides racing frees here, too. A free divides it into maximum-order blocks
-//! again.
+//! Free memory has no such blocks. A request takes a free place as maximum-order blocks, as a request for a range does,
+//! and joins them. From then on it is one allocated block: only the tag of its head and the first pageblock's byte in
+//! the allocation map have the order. So here, too, the exchange of one byte decides racing frees. A free divides the
+//! block into maximum-order blocks again.
 //!
-//! Only [`Allocated`](FrameState::Allocated) blocks are large. A [`Frames`](crate::Frames) guard owns a large block as maximum-order
-//! ones, and counted blocks have at most the maximum order.
+//! Only [`Allocated`](FrameState::Allocated) blocks are large. A [`Frames`](crate::Frames) guard owns a large block as
+//! several maximum-order blocks, and counted blocks have at most the maximum order.
 //!
-//! No fast path knows large blocks: it refuses the order and leaves the rest to the slow path behind it.
+//! The fast paths know nothing of large blocks: they refuse the order, and the slow path behind them handles it.
 
 use crate::boot::HeaderWord;
 use crate::gfp::Gfp;

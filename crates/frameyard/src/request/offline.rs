@@ -2,10 +2,11 @@
 //!
 //! # Protocol
 //!
-//! [`Yard::offline`] takes the range as a contiguous request does, into a [`Frames`](crate::request::Frames) guard, so no free by number can
-//! reach it. Each block then changes its tag to [`FrameState::Offline`] in the same hold of the zone lock in which its frames leave
-//! the zone's counts. [`Yard::online`] turns the tag back in the same hold in which the frames enter the counts. So of two calls for
-//! the same block one wins, and it sees what the call that took the block offline saw. The winner then frees the block like any other.
+//! [`Yard::offline`] takes the range as a contiguous request does, into a [`Frames`](crate::request::Frames) guard, so
+//! that it cannot be freed by number. For each block, one hold of the zone lock changes the tag to
+//! [`FrameState::Offline`] and subtracts the frames from the zone's counts. [`Yard::online`] likewise changes the tag
+//! back and adds the frames in one hold. So if two calls race for the same block, one of them wins, and it sees
+//! everything that happened before the block went offline. The winner then frees the block like any other.
 
 use crate::gfp::Gfp;
 use crate::owners::Owners;
@@ -40,21 +41,22 @@ errors! {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Takes a range of frames out of use, until [`online`](Self::online) brings them back (`offline_pages`).
+    /// Takes a range of frames out of use until [`online`](Self::online) brings them back (`offline_pages`).
     ///
-    /// The frames leave the zone's present and managed counts. Nothing is allocated from them, and a free of them is refused. The
-    /// owners move counted blocks out of the range first; with [`Owners::NONE`] all its frames must be free. Watermarks stay as they
-    /// are: [`YardLists::retune`](crate::yard::YardLists::retune) sets those of the memory that is left.
+    /// The frames are subtracted from the zone's present and managed counts. Nothing is allocated from them, and
+    /// freeing them is refused. First the owners move counted blocks out of the range; with [`Owners::NONE`] all its
+    /// frames must be free. Watermarks do not change; [`YardLists::retune`](crate::yard::YardLists::retune) computes
+    /// them for the remaining memory.
     ///
     /// # Errors
     ///
-    /// As for a [request](Self::request_range) of the range with owners. [`AllocError::Blocked`] names the block that stays, and why:
-    /// no memory, in use, or offline already. Nothing has changed then. After an [`AllocError::Lock`] a part of the range may be
-    /// offline.
+    /// As for a [request](Self::request_range) of the range with owners. [`AllocError::Blocked`] names the block in the
+    /// way, and why it stays: for example a hole, a block in use, or one that is offline already. Nothing has changed
+    /// then, except that after an [`AllocError::Lock`] a part of the range may be offline.
     ///
     /// # Cost
     ///
-    /// That of the request, and one hold of the zone lock for each block.
+    /// That of the request, plus one hold of the zone lock for each block.
     pub fn offline(&self, range: PfnRange, owners: &Owners<'_>) -> Result<(), AllocError> {
         let mut frames = self.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(owners).guard()?;
         // What has left the guard is not freed with it.
@@ -66,14 +68,15 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
-    /// Brings a range of offline frames back into use (`online_pages`). They are free then.
+    /// Brings a range of offline frames back into use (`online_pages`). They are free afterwards.
     ///
-    /// The range begins and ends where largest aligned blocks of a range that was taken offline do.
+    /// The range must begin and end at boundaries of the largest aligned blocks of a range that was taken offline.
     ///
     /// # Errors
     ///
-    /// [`OnlineError`] names the first block that is not offline, or leaves the range. Nothing has changed then, unless another thread
-    /// brings frames of the same range back at the same time: the blocks that this call had brought back stay free.
+    /// [`OnlineError`] names the first block that is not offline or that reaches beyond the range. Nothing has changed
+    /// then, unless another thread is bringing back frames of the same range at the same time: blocks that this call
+    /// has already brought back stay free.
     ///
     /// # Cost
     ///

@@ -1,4 +1,4 @@
-//! Free-page reporting: returning the memory behind free frames to the host, off the allocation path.
+//! Free-page reporting: giving the memory behind free frames back to the host, outside the allocation paths.
 
 use crate::boot::Poisoning;
 use crate::platform::{FramesNotReturned, FreeFrames, LockError, Platform};
@@ -8,7 +8,7 @@ use crate::units::{MigrateType, Order, PageCount, PfnRange, errors};
 use crate::yard::Yard;
 use crate::zone::ZoneView;
 
-/// The amount that was returned.
+/// How much memory was given back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReportOutcome {
     /// Frames.
@@ -46,17 +46,18 @@ errors! {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Returns the memory behind free blocks of at least `min_order` to the host, largest blocks first, up to `budget`
-    /// frames (rounded up to a block). The frames stay free, and get new memory when they are used.
+    /// Gives the memory behind free blocks of order `min_order` or more back to the host, largest blocks first, up to
+    /// `budget` frames (rounded up to a block). The frames stay free, and get new memory when they are next used.
     ///
-    /// Where free frames are bits, whole pageblocks return to the free lists first, or all free frames if `min_order` is
-    /// smaller. Takes up to 32 blocks at a time off the free lists, and stops above each zone's low watermark. Skips
-    /// blocks that were reported and not used since;
-    /// [`ZoneStatistics::reported`](crate::stats::ZoneStatistics::reported) counts them. After the kernel's `page_reporting_process`.
+    /// If free frames are bits, whole pageblocks first return to the free lists; if `min_order` is less than a
+    /// pageblock, all free frames do. The call takes up to 32 blocks at a time off the free lists, and stops before a
+    /// zone falls below its low watermark. It skips blocks that were reported before and not used since;
+    /// [`ZoneStatistics::reported`](crate::stats::ZoneStatistics::reported) counts them. Modelled on the kernel's
+    /// `page_reporting_process`.
     ///
     /// # Errors
     ///
-    /// [`ReportError`]; the blocks reported before it stay reported.
+    /// [`ReportError`]; blocks that were reported before the error stay reported.
     ///
     /// # Cost
     ///

@@ -1,8 +1,8 @@
-//! Searching: a request walks the zonelist for a zone that may serve it.
+//! The search: a request walks the zonelist until a zone can serve it.
 //!
-//! The walk (`search_zones`) looks at the caller's list in each zone (`search_zone`). Then it compares the watermark, and refills the
-//! list or takes from the free lists (`take_from_zone`). It initialises deferred memory where a zone has nothing else, and collects
-//! frames that the transfer policy stores before it gives up (`search`).
+//! The walk (`search_zones`) looks at the caller's list in each zone (`search_zone`). Then it compares the watermark,
+//! and refills the list or takes from the free lists (`take_from_zone`). If a zone has nothing else, it initialises
+//! deferred memory. Before it gives up, it collects the frames that the transfer policy stores (`search`).
 
 use crate::boot::{HeaderWord, home_slot};
 use crate::gfp::Gfp;

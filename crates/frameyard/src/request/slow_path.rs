@@ -251,7 +251,8 @@ const fn unmixed(gfp: Gfp) -> Gfp {
 }
 
 impl<'y, P: Platform> YardStats<'y, P> {
-    /// How often requests reclaimed memory for themselves that zones up to that kind could have served (`allocstall_*`).
+    /// How often a request whose highest zone is of that kind had to reclaim memory itself (the kernel's
+    /// `allocstall_*`).
     pub fn reclaim_stalls(self, highest: ZoneKind) -> u64 {
         let yard = self.yard;
         let zones = (0..yard.nodes()).map(|node| ZoneId::new(NodeId(node), highest));

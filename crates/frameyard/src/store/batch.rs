@@ -1,7 +1,8 @@
 //! Batch: up to [`BATCH`] blocks of one order that move together between a per-CPU list and a zone, by their indices in the
 //! memory map.
 //!
-//! A batch on its way is a [`Batch`] on the stack of its CPU. A batch that waits is [`packed`] into its own page structures.
+//! A batch in transit is a [`Batch`] on the stack of its CPU. A batch that is stored is [`packed`] into its own page
+//! structures.
 
 use crate::zone::fixed_vec::FixedVec;
 

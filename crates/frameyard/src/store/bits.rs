@@ -1,30 +1,33 @@
-//! Bits: free frames rest as bits of their pageblock ([`bitmap`]), from the initialisation of memory on. The free lists
-//! serve what the bits cannot: blocks larger than a line, compaction, ranges.
+//! The store `bits`: from the initialisation of memory on, free frames are bits of their pageblock ([`bitmap`]). The
+//! free lists serve what bits cannot: blocks larger than a line, compaction, and ranges.
 //!
 //! # Transfers
 //!
 //! | event | action |
 //! |---|---|
-//! | a list is empty | take blocks of the line that the CPU has reserved for its type: single frames by the word |
-//! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
-//! | the type has nothing left | up to the [placement](crate::placement) |
+//! | a list is empty | take blocks from the line that the CPU has reserved for the type; single frames a word (64 bits) at a time |
+//! | the line has nothing that fits | reserve the fullest line that has; if there is none, take whole pageblocks off the free lists |
+//! | the type has nothing left | the [placement](crate::placement) decides |
 //! | a list overflows | set the bits |
-//! | a block of a pageblock that is being emptied is freed | set its bits, instead of putting it on a list |
+//! | a block in a pageblock that is being emptied is freed | set its bits instead of putting it on a list |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
 //! # Tags
 //!
-//! A frame here has no tag: the rule for [untagged frames](crate::zone::untagged) says that it is free. A block that leaves for a list or a caller
-//! gets none either; its byte in the allocation map has its order. So neither an allocation nor a free touches a page structure.
+//! A free frame in this store has no tag: by the rule for [untagged frames](crate::zone::untagged) it is free. A block
+//! that goes to a list or a caller does not get one either; its byte in the allocation map has its order. So neither an
+//! allocation nor a free touches a page structure.
 //!
-//! Tags of blocks that came another way must not outlive them. A line is *clean* while no free frame in it can have a tag: it became
-//! bits whole, and nothing in it has been on a free list since. The end of an ownership in a clean line clears the tag, on the page that is at
-//! hand then. A free into a line that is not clean looks at the page.
+//! Blocks that were allocated in another way may have tags, which must not outlive them. A line is *clean* while no
+//! free frame in it can have a tag: it became bits as a whole, and nothing in it has been on a free list since. When an
+//! owner gives up a block in a clean line, it clears the tag, because the page structure is in its cache then. A free
+//! into a line that is not clean looks at the page structure.
 //!
 //! # Counting equations
 //!
-//! - `total` + what the zone's CPUs have not added = Σ set bits of the zone's lines + Σ frames of its packed lines.
-//! - `reserved` ≥ the lines that slots of CPUs name.
+//! - `total` + what the zone's CPUs have not added to it yet = Σ set bits of the zone's lines + Σ frames of its packed
+//!   lines.
+//! - `reserved` ≥ the number of lines in the slots of CPUs.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::ranges_in;

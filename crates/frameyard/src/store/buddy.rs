@@ -1,11 +1,11 @@
-//! Free lists with merging buddies, through the page structures of free blocks: the kernel's, and what was published on top of it.
+//! Free lists with merging buddies, linked through the page structures of free blocks, as in the kernel.
 //!
 //! | module | holds |
 //! |---|---|
 //! | this one | the buddy algorithm: splitting blocks on allocation, merging them with their buddies on free |
 //! | [`free_area`] | the lists |
-//! | [`pagewise`] | how batches move between these lists and those of CPUs |
-//! | [`range`], [`isolate`], [`reporting`], [`compacting`], [`growth`] | ranges, isolated pageblocks, blocks on their way to the host, compaction, memory that comes and goes |
+//! | [`pagewise`] | how batches move between these lists and the per-CPU lists |
+//! | [`range`], [`isolate`], [`reporting`], [`compacting`], [`growth`] | ranges, isolated pageblocks, reported blocks, compaction, memory that is added or removed |
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};

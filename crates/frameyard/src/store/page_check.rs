@@ -1,8 +1,8 @@
-//! Checks of page structures, and what happens to a block with a bad one.
+//! Checking page structures, and taking a block with a bad one out of use.
 //!
-//! A block that has left its zone has a tag of one of the two states for that, with its order and zone; a single frame may have none
-//! ([`untagged`](crate::zone::untagged)). All other words of its pages
-//! are as after initialisation. A *packed* batch keeps indices in words of some of its members; of those, tag and counts are checked.
+//! A block that has left its zone has a tag of one of the two states for that, with its order and zone; a single frame
+//! may have none ([`untagged`](crate::zone::untagged)). All other words of its pages are as after initialisation. A
+//! *packed* batch keeps indices in words of some of its members; of these pages, only tag and counts are checked.
 
 use crate::memmap::MapPlace;
 use crate::page::{COUNTS, FrameName, FrameState, PageRef, PageTemplate, Tag};

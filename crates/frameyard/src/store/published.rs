@@ -1,5 +1,5 @@
-//! Published ways to move batches between the lists of CPUs and free lists. They exist to be compared with: all of them work on the
-//! [buddy store](crate::store::buddy), and what they do not change they leave to [`pagewise`].
+//! Published ways to move batches between per-CPU lists and free lists. They exist for comparison. All of them work on
+//! the [buddy store](crate::store::buddy), and use [`pagewise`] for everything that they do not change.
 //!
 //! | module | policies |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`deferred_merge`]: no merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
 //!
-//! A build without the feature `published` has none of them, and refuses their policies and `big-pcp`.
+//! A build without the feature `published` has none of them, and refuses their policies as well as `big-pcp`.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::MapPlace;

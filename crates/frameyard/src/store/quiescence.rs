@@ -1,4 +1,5 @@
-//! Quiescence: while a zone is quiesced, every transfer moves page by page and merges, and no pages look free that are not.
+//! Quiescence: while a zone is quiesced, every transfer moves page by page and merges, and no page looks free that is
+//! not.
 //!
 //! Isolation, contiguous ranges and compaction quiesce a zone (the kernel's `zone_pcp_disable`) because they must find all free
 //! frames on the free lists.

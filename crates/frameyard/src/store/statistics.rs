@@ -1,8 +1,9 @@
-//! Named counters. Each mechanism lists its own with [`counters`]; formats and programs iterate over all of them by name.
+//! Named counters. Each mechanism declares its own with [`counters`]; output formats and programs iterate over all of
+//! them by name.
 
 use crate::units::MigrateType;
 
-/// Whether a counter can fall.
+/// Whether the value of a counter can fall.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CounterKind {
     /// Only rises.
@@ -11,10 +12,10 @@ pub enum CounterKind {
     Gauge,
 }
 
-/// The entity that a counter is kept for.
+/// What a counter is kept for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CounterScope {
-    /// Each zone and CPU, and transfers that bypassed the per-CPU lists.
+    /// Each CPU in each zone, and transfers that bypassed the per-CPU lists.
     Cpu,
     /// Each zone.
     Zone,
@@ -23,22 +24,23 @@ pub enum CounterScope {
 /// The description of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CounterInfo {
-    /// The name in text and JSON.
+    /// Its name in text and JSON.
     pub name: &'static str,
-    /// The name without the migration type, if the same is counted for each type. Members of a family are adjacent.
+    /// The name without the migration type, if there is one such counter for each type. Members of a family are
+    /// adjacent.
     pub family: &'static str,
     /// The migration type within the family; `other` is any type without per-CPU lists.
     pub migrate_type: Option<&'static str>,
     /// Whether it can fall.
     pub kind: CounterKind,
-    /// The entity that it is kept for.
+    /// What it is kept for.
     pub scope: CounterScope,
-    /// A one-line description, equal within a family.
+    /// A one-line description, the same for all members of a family.
     pub help: &'static str,
 }
 
-/// The values of all counters of the transfer mechanisms, possibly stale: for a zone and a CPU, or a sum of these. Mechanisms that
-/// the policy does not use count nothing.
+/// The values of all counters of the transfer mechanisms, possibly stale: those of one CPU in one zone, or a sum.
+/// Mechanisms that the policy does not use count nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MechanismCounts(pub(super) [Option<u64>; Self::COUNT]);
 
@@ -60,13 +62,13 @@ impl MechanismCounts {
         self.0.get(at).copied().flatten()
     }
 
-    /// The value of a counter; 0 if it is not kept here or there is none of that name.
+    /// The value of a counter; 0 if it is not kept for this zone and CPU, or if there is no counter of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.iter().find(|(info, _)| info.name == name).and_then(|(_, value)| value).unwrap_or(0)
     }
 
-    /// The values with another value for one counter.
+    /// The same values, except that one counter has the given value.
     #[must_use]
     pub fn with(mut self, name: &str, value: u64) -> Self {
         let at = self.iter().position(|(info, _)| info.name == name);

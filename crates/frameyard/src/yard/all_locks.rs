@@ -1,7 +1,8 @@
 //! All locks of a yard at once, for a process that copies itself (`fork`).
 //!
-//! A copy of a process has one thread. Locks of the copied yard that other threads held at that moment would stay held, and what
-//! they guard half changed. So the thread that forks takes all locks before, and both processes release them afterwards.
+//! A forked process has one thread. If other threads held locks of the yard at the moment of the fork, these locks
+//! would stay held in the copy, and what they guard could be half changed. So the thread that forks takes all locks
+//! before the fork, and both processes release them afterwards.
 //!
 //! | order | lock | its holder waits for |
 //! |---|---|---|
@@ -11,11 +12,12 @@
 //! | 4 | pool of huge pages | none |
 //! | 5 | table of devices | none |
 //!
-//! No other thread has two locks of a kind and waits for a third, except that a drain takes the second owner words of one zone in the
-//! order of the CPUs. The same order is used here.
+//! No other thread holds two locks of one kind while it waits for a third, except that a drain takes the second owner
+//! words of one zone in the order of the CPUs. This module uses the same order.
 //!
-//! Free frames that are bits have no lock. A free past the lists changes a bit, the list of its line and a count one after the other: the copy
-//! makes lists and counts agree with the bits again ([`Yard::unlock_all_of_copy`]).
+//! Free frames that are bits have no lock. A free that bypasses the per-CPU lists changes a bit, then the list of its
+//! line, then a count. A fork can come between these steps, so the copy makes lists and counts agree with the bits
+//! again ([`Yard::unlock_all_of_copy`]).
 
 use crate::huge_pool::HugePageSize;
 use crate::platform::{LockError, LockId, Platform};
@@ -25,20 +27,22 @@ use crate::units::{CpuId, ZoneId};
 use crate::yard::Yard;
 
 impl<P: Platform> Yard<P> {
-    /// Takes all locks of the yard, so that no other thread is between two changes that belong together. Threads that allocate and
-    /// free wait, or go past the lists, until [`unlock_all`](Self::unlock_all). For a process that is about to `fork`.
+    /// Takes all locks of the yard before a `fork`, so that no other thread is between two changes that belong
+    /// together. Until [`unlock_all`](Self::unlock_all), threads that allocate or free wait, or bypass the per-CPU
+    /// lists.
     ///
-    /// The caller is not inside a call of this yard: it would wait for itself. Call it from no signal handler that may interrupt one.
+    /// The caller must not be inside a call of this yard, because it would wait for itself. So do not call this from a
+    /// signal handler that may interrupt such a call.
     ///
-    /// Blocks that other threads have taken from a list and not yet marked allocated, or the reverse, belong to neither. In a
-    /// copy of the process nothing can free them, as nothing can free the blocks that those threads hold. Longer operations
-    /// (compaction, contiguous ranges, initialisation, changes of devices) stop where they are.
+    /// Another thread may have taken a block from a list without having marked it allocated yet, or the reverse. In the
+    /// copy of the process such a block is lost, like the blocks that those threads had allocated. In the copy, longer
+    /// operations (compaction, contiguous ranges, initialisation, changes of devices) stay unfinished.
     ///
     /// Cost: all lock words, and one [`Platform::end_sequences`].
     ///
     /// # Errors
     ///
-    /// [`LockError`]: no lock is held then.
+    /// [`LockError`]; no lock is held then.
     pub fn lock_all(&self) -> Result<(), LockError> {
         let switch = self.tables.begin_switch(&self.platform)?.ok_or(LockError::Corrupt { lock: LockId::Policy })?;
         core::mem::forget(switch);
@@ -70,14 +74,14 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Safety
     ///
-    /// [`lock_all`](Self::lock_all) has succeeded in the calling thread, or in the thread of which it is a copy, and this is the
-    /// first call since then.
+    /// [`lock_all`](Self::lock_all) has succeeded in the calling thread, or in the thread that it is a forked copy of,
+    /// and this is the first call since then.
     pub unsafe fn unlock_all(&self) {
         self.unlock_first(usize::MAX);
     }
 
-    /// As [`unlock_all`](Self::unlock_all), in a copy of the process: first makes counts and lists of free frames agree with the frames where
-    /// a thread that does not exist here was about to.
+    /// As [`unlock_all`](Self::unlock_all), for the copy of the process. First finishes what threads that do not exist
+    /// in the copy had begun: makes the counts and lists of free frames agree with the frames.
     ///
     /// Cost: reads the bits of all frames, 32 KiB for each GiB of 4 KiB frames, and three words more for each pageblock.
     ///

@@ -10,26 +10,26 @@ use crate::units::{Order, Pfn, PfnRange, named};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum BlockedBy {
-    /// It has users that its owner cannot find, and they stayed for as long as the request waited.
+    /// It has users that its owner cannot find, and they did not go away while the request waited.
     Pinned,
-    /// It cannot be moved: it has no owner that could be asked, or the owner says so.
+    /// It cannot be moved: it has no owner that could be asked, or the owner refuses.
     Unmovable,
     /// It was never given to the allocator.
     Reserved,
-    /// It lies in a contiguous memory area. Requests take its frames with [`from_area`](crate::AllocRequest::from_area)
-    /// only.
+    /// It is in a contiguous memory area. Only requests with [`from_area`](crate::AllocRequest::from_area) take such
+    /// frames.
     Area,
-    /// There is no memory.
+    /// There is no memory at this frame.
     Hole,
     /// It was taken [offline](crate::Yard::offline).
     Offline,
-    /// It is a device's.
+    /// It belongs to a device.
     Device,
-    /// Another CPU worked on it for as long as the request waited, or isolates the same pageblock.
+    /// Another CPU was working on it for as long as the request waited, or has isolated the same pageblock.
     Busy,
-    /// There was no memory to move it to.
+    /// There was no free memory to move it to.
     OutOfMemory,
-    /// Its owner failed to move it, each time it was asked.
+    /// Its owner failed to move it every time that it was asked.
     Failed,
 }
 
@@ -59,15 +59,15 @@ impl BlockedBy {
 /// A block that kept a range from being allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Blocker {
-    /// Its first frame; the frame itself in a hole, or where no block covers it.
+    /// Its first frame. In a hole, or if no block covers the frame, the frame itself.
     pub pfn: Pfn,
     /// Its order.
     pub order: Order,
     /// Its state when the request read it.
     pub state: FrameState,
-    /// The kind of its owner, where its users are counted.
+    /// The kind of its owner, if its users are counted.
     pub owner: OwnerKind,
-    /// Why it stays.
+    /// Why it could not be moved.
     pub why: BlockedBy,
 }
 

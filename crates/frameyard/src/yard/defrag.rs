@@ -1,4 +1,4 @@
-//! The mode that keeps whole pageblocks in stock, and its background step.
+//! Defrag mode: keeping a stock of whole free pageblocks, and the background step that refills it.
 
 use crate::boot::HeaderWord;
 use crate::compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
@@ -15,14 +15,15 @@ use crate::zone::{EMPTINESS_LEVELS, ZoneView};
 const REST: u32 = 4;
 
 impl<P: Platform> Yard<P> {
-    /// Whether the yard keeps whole pageblocks in stock. Cost: one load.
+    /// Whether the yard keeps a stock of whole free pageblocks. Cost: one load.
     pub fn defrag_mode(&self) -> DefragMode {
         self.tables.defrag_mode()
     }
 
-    /// Changes whether the yard keeps whole pageblocks in stock, for all its views and at once (the kernel's `vm.defrag_mode`).
+    /// Changes whether the yard keeps a stock of whole free pageblocks, for all its views (the kernel's
+    /// `vm.defrag_mode`). The change takes effect at once.
     ///
-    /// Calls in progress may end under the old mode. Cost: one store.
+    /// Calls in progress may finish in the old mode. Cost: one store.
     pub fn set_defrag_mode(&self, mode: DefragMode) {
         self.tables.word(HeaderWord::DefragMode).store(mode as u64, Ordering::Relaxed);
     }
@@ -68,9 +69,9 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
-    /// The zone's stock of whole free pageblocks; `None` while the yard keeps none, and where there is no such zone.
+    /// The zone's stock of whole free pageblocks; `None` if the yard keeps none or there is no such zone.
     ///
-    /// Cost: reads the counts of the free lists of large orders, without a lock, and all bits where free frames are bits.
+    /// Cost: without a lock, reads the counts of the free lists of large orders and, if free frames are bits, all bits.
     pub fn stock(self) -> Option<Stock> {
         let view = self.populated().filter(|_| self.yard.defrag_mode() == DefragMode::On)?;
         Some(stock_racy(view))

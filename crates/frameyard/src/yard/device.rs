@@ -32,25 +32,26 @@ impl<'y, P: Platform> YardDevices<'y, P> {
         self.yard.device_space
     }
 
-    /// The ends of a device with compound pages of that order are multiples of this: the order itself, or the yard's
-    /// sub-section where that is larger: a pageblock (the kernel's 2 MiB), or a 64th of a section.
+    /// The alignment of both ends of a device with compound pages of that order: the order itself, or a sub-section if
+    /// that is larger. A sub-section is a pageblock (2 MiB, as in the kernel) or a 64th of a section, whichever is
+    /// larger.
     pub fn unit(self, order: Order) -> Order {
         order.max(self.yard.device_part)
     }
 
-    /// Gives a range of device memory page structures, in the Device zone of a node (the role of the kernel's
-    /// `memremap_pages`).
+    /// Gives page structures to a range of device memory, in the Device zone of a node (as the kernel's
+    /// `memremap_pages` does).
     ///
-    /// Writes the structures that exist in the layout alone, with streaming stores where they lie together, by as many
-    /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`MapBacking::back_map`](crate::platform::MapBacking::back_map) for the parts
-    /// that it writes. Then the range's sections lead there, and look-ups find the pages. Each page has one reference,
-    /// the device's own.
+    /// Writes only the page structures that exist in the layout, with streaming stores where they are contiguous. The
+    /// work is shared by at most as many workers as the node has CPUs ([`Platform::run_workers`]), and each calls
+    /// [`MapBacking::back_map`](crate::platform::MapBacking::back_map) for the parts that it writes. Then the sections
+    /// of the range are published, and look-ups find the pages. Each page has one reference, the device's own.
     ///
-    /// A yard of kernel-like content can have the full layout alone: tails would not be zero. There all structures carry
-    /// their identity, as pages of memory do.
+    /// A yard whose map has kernel-like content supports only the full layout, because in such a map tails are not
+    /// zero: all page structures carry their identity, as those of ordinary memory do.
     ///
-    /// Holds the lock of the table of devices while it claims a row and while it publishes sections, two words for each;
-    /// never while structures are written.
+    /// Holds the lock of the table of devices while it claims a row and while it publishes sections (two words for
+    /// each), but never while it writes page structures.
     ///
     /// # Errors
     ///
@@ -65,17 +66,18 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// Unmaps a device: removes its page structures.
     ///
     /// 1. The device is closed: its pages can no longer be split or joined, and page tables can no longer map them.
-    /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are unfrozen, and the error
-    ///    reports the references, the pages that have them, and the first such page.
-    /// 3. No section leads to the device any more. The structures are zeroed, and the platform may take their memory
-    ///    back ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
+    /// 2. Every page is frozen, by one exchange on each head. If any page has users, all pages are unfrozen again, and
+    ///    the error reports the number of references, the number of pages that have them, and the first such page.
+    /// 3. The sections no longer lead to the device. The page structures are zeroed, and the platform may take their
+    ///    memory back ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
     ///
     /// Uses as many workers as [`map`](Self::map).
     ///
     /// # Errors
     ///
-    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] where the device is in use, at once or
-    /// after a bounded wait as `removal` says; [`DeviceError::NoSuchDevice`]. Nothing has changed then.
+    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] if the device is in use; `removal` says
+    /// whether the call fails at once or waits first, with a bound. [`DeviceError::NoSuchDevice`] if there is no such
+    /// device. Nothing has changed then.
     pub fn unmap(self, device: DeviceId, removal: Removal) -> Result<(), DeviceError> {
         let yard = self.yard;
         let map = yard.page_map();
@@ -83,63 +85,66 @@ impl<'y, P: Platform> YardDevices<'y, P> {
         map.unmap_device(device, removal, yard.threads_of(node))
     }
 
-    /// All devices, by number. Those that are just being mapped are left out.
+    /// All devices, ordered by number, without those that are still being mapped.
     pub fn list(self) -> impl Iterator<Item = DeviceInfo> {
         self.yard.page_map().devices()
     }
 
-    /// The device that has a frame. Any frame number may be asked for. Reads the rows of the table of devices.
+    /// The device that a frame belongs to. Any frame number is allowed. Reads the rows of the table of devices.
     pub fn at(self, pfn: Pfn) -> Option<DeviceInfo> {
         self.yard.page_map().device_at(pfn)
     }
 
-    /// The page that counts the users of a frame of a device; `None` where no device has the frame (or its map has it). Any
-    /// frame number may be asked for, at any time, without a lock.
+    /// The page that counts the users of a device's frame; `None` if the frame belongs to no device, or contains a
+    /// device's own page structures. Any frame number is allowed at any time, without a lock.
     ///
-    /// It is the head of the compound page, or the frame's own page where the device has base pages or the compound page
-    /// is split. What is found may change at once: [`DevicePage::try_get`] makes it stay.
+    /// This is the head of the compound page, or the frame's own page if the device has base pages or the compound page
+    /// is split. The result may be out of date at once; [`DevicePage::try_get`] keeps the page in place.
     ///
-    /// Cost: one line of the table of sections and the head's. In all layouts the same instructions.
+    /// Cost: one cache line of the table of sections and that of the head. All layouts execute the same instructions.
     #[inline]
     pub fn page(self, pfn: Pfn) -> Option<DevicePage<'y, P>> {
         self.yard.page_map().page(pfn)
     }
 
-    /// Counts an entry of page tables that maps a frame of a device, which cannot be removed as long as there are any. An
-    /// entry for a compound page is one.
+    /// Counts a page-table entry that maps a frame of a device. While any are counted, the device cannot be removed.
+    /// One entry that maps a whole compound page counts once.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotDevice`]; [`DeviceError::Busy`] where the device is being removed.
+    /// [`DeviceError::NotDevice`] if the frame belongs to no device; [`DeviceError::Busy`] if the device is being
+    /// removed.
     pub fn add_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
         self.yard.page_map().add_mapping(pfn)
     }
 
-    /// Takes an entry of page tables back that was counted.
+    /// Takes back a page-table entry that was counted.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotDevice`]; [`DeviceError::NotMapped`] where none is counted.
+    /// [`DeviceError::NotDevice`] if the frame belongs to no device; [`DeviceError::NotMapped`] if no entry is counted.
     pub fn remove_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
         self.yard.page_map().remove_mapping(pfn)
     }
 
-    /// Splits the compound page of a device that begins at a frame into base pages. Each has one reference of the
-    /// device.
+    /// Splits the compound page of a device that begins at `head` into base pages. Each of them has one reference, the
+    /// device's own.
     ///
-    /// In the deduplicated layout the call first asks for memory for the parts' structures ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)).
-    /// It is ordinary memory, wherever the other structures of the device lie.
+    /// In the deduplicated layout, the call first asks for memory for the page structures of the parts
+    /// ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)). This is ordinary memory, wherever the
+    /// device's other page structures are.
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts.
-    /// Nothing has changed then.
+    /// [`DeviceError`]: there is no such page, it is split already, it has users, or its layout has no page structures
+    /// for parts. Nothing has changed then.
     pub fn split(self, head: Pfn) -> Result<(), DeviceError> {
         self.yard.page_map().split(head)
     }
 
-    /// Joins the base pages of a compound page that was split. Their structures are zeroed. In the deduplicated layout
-    /// their memory goes back to the platform ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
+    /// Joins the base pages of a compound page that was split. Their page structures are zeroed. In the deduplicated
+    /// layout, the memory of these structures goes back to the platform
+    /// ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
     ///
     /// # Errors
     ///

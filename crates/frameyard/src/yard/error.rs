@@ -1,4 +1,4 @@
-//! Errors of allocations and frees. Each variant names the frame that it is about, and the frame's state.
+//! Errors of allocations and frees. A variant that concerns a frame names it and its state.
 
 use core::fmt;
 
@@ -96,11 +96,11 @@ errors! {
     }
 }
 
-/// A part of an [`AllocRequest`](crate::request::AllocRequest) that another part can exclude.
+/// An option of an [`AllocRequest`](crate::request::AllocRequest) that cannot be combined with every other option.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum RequestOption {
-    /// The frames of a given range.
+    /// A given range of frames.
     Range,
     /// A preferred or exact node.
     Node,
@@ -121,14 +121,14 @@ impl RequestOption {
     }
 }
 
-/// What a request that ran out of memory found in the zone that it tried first. The values are recent, not exact.
+/// What a request that ran out of memory found in the zone that it tried first. The values are recent but not exact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneShortage {
     /// The zone.
     pub id: ZoneId,
     /// Its free frames.
     pub free: PageCount,
-    /// The largest order that has a free block.
+    /// The largest order of which it has a free block.
     pub largest: Option<Order>,
     /// The logarithm of the page size, for printing.
     pub page_shift: u8,
@@ -174,12 +174,12 @@ impl fmt::Display for ZoneShortage {
     }
 }
 
-/// Why a block was not freed. Nothing has changed.
+/// Why a block was not freed. Nothing has changed, except that after [`FreeProblem::Lock`] the block may be lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
     /// The frame that was to be freed.
     pub pfn: Pfn,
-    /// As a block of that order.
+    /// The order that the caller named.
     pub order: Order,
     /// What is wrong with it.
     pub problem: FreeProblem,

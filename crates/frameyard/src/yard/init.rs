@@ -143,11 +143,11 @@ impl<P: Platform> Yard<P> {
 
 impl<'y, P: Platform> YardInit<'y, P> {
     /// Initialises all deferred memory in parallel. Then sizes watermarks, reserves and (by default) per-CPU lists for
-    /// the yard's whole memory. After the kernel's `page_alloc_init_late`.
+    /// all memory of the yard. Modelled on the kernel's `page_alloc_init_late`.
     ///
-    /// For a yard created as [`InitMode::Deferred`] or [`InitMode::Lazy`], once its CPUs run. Other threads may allocate
-    /// and free during the call. Without deferred memory the call only sizes. It sizes with the options of the yard's
-    /// creation, so it overrides earlier calls of [`retune`](super::YardLists::retune).
+    /// Call this once the CPUs of a yard created with [`InitMode::Deferred`] or [`InitMode::Lazy`] run. Other threads
+    /// may allocate and free meanwhile. If no memory is deferred, the call only does the sizing. It uses the options
+    /// that the yard was created with, so it overrides earlier calls of [`retune`](super::YardLists::retune).
     ///
     /// Takes the zone lock once per section.
     ///
@@ -169,7 +169,7 @@ impl<'y, P: Platform> YardInit<'y, P> {
         passed
     }
 
-    /// The number of deferred frames. Recent, not exact.
+    /// The number of deferred frames, recent but not exact.
     pub fn deferred_pages(self) -> PageCount {
         self.yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
     }
@@ -180,10 +180,10 @@ impl<'y, P: Platform> YardInit<'y, P> {
     }
 
     /// Initialises the next deferred section of a node, highest zone first, for idle workers. Returns the number of
-    /// deferred frames that the node has then. `None` if the node has none, or does not exist.
+    /// frames of the node that are still deferred; `None` if there was nothing to do or the node does not exist.
     ///
-    /// If other CPUs have claimed all of them, the call does nothing and returns their number. A number that never
-    /// changes means that a worker panicked. Its part stays deferred.
+    /// If other CPUs have claimed all deferred frames, the call does nothing and returns their number. If that number
+    /// never changes, a worker has panicked, and its part stays deferred.
     ///
     /// # Errors
     ///
@@ -215,9 +215,9 @@ impl<'y, P: Platform> YardInit<'y, P> {
     /// # Errors
     ///
     /// - [`InitError::OutsideMap`]: nothing has changed.
-    /// - [`InitError::AlreadyInitialised`]: some of the blocks are initialised or claimed. Nothing has changed, unless
-    ///   another thread initialises the same range at the same time.
-    /// - [`InitError::MapNotBacked`]: the sections before those frames are initialised.
+    /// - [`InitError::AlreadyInitialised`]: some of the blocks are initialised or claimed already. Nothing has changed,
+    ///   unless another thread was initialising the same range at the same time.
+    /// - [`InitError::MapNotBacked`]: the sections before the frames that the error names are initialised.
     ///
     /// # Cost
     ///

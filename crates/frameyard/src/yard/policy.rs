@@ -1,11 +1,12 @@
-//! Changing the policy of a yard that is in use.
+//! Changing the transfer policy of a yard that is in use.
 //!
 //! # Protocol
 //!
-//! Every transfer between per-CPU lists and a zone reads the policy while it holds the lock of a CPU's lists. So the change writes
-//! the new policy first. It then locks and empties every CPU's lists once: no transfer of the old policy is in progress after that.
-//! Last it collects and merges what the old policy's mechanism holds. Only one change is in progress at a time: two that wrote
-//! their policies in turns would leave zones with different policies.
+//! Every transfer between per-CPU lists and a zone reads the policy while it holds the lock of a CPU's lists. So a
+//! change first writes the new policy, and then locks and empties every CPU's lists once. After that, no transfer under
+//! the old policy is in progress. Finally the change collects and merges the frames that the old policy's mechanism
+//! holds. Only one change runs at a time, because two that wrote their policies in turns could leave zones with
+//! different policies.
 
 use crate::lists::{CpuLists, lock_each};
 use crate::platform::{LockError, Platform};
@@ -37,24 +38,25 @@ errors! {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The policy of transfers between per-CPU lists and zones.
+    /// The policy for transfers between per-CPU lists and zones.
     pub fn policy(&self) -> ZonePolicy {
         self.tables.zones.first().map_or(ZonePolicy::default(), |zone| zone.policy())
     }
 
-    /// Changes the policy of transfers between per-CPU lists and zones, in the whole yard and for all its views. Other CPUs may
-    /// allocate and free meanwhile.
+    /// Changes the policy for transfers between per-CPU lists and zones, for the whole yard and all its views. Other
+    /// CPUs may allocate and free meanwhile.
     ///
-    /// Empties all per-CPU lists, and returns to the free lists what the old policy's mechanism holds.
+    /// The call empties all per-CPU lists, and returns the frames that the old policy's mechanism holds to the free
+    /// lists.
     ///
     /// # Errors
     ///
-    /// [`PolicyError`]; no frame is lost then.
+    /// [`PolicyError`]; no frame is lost.
     ///
     /// # Cost
     ///
-    /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames. Waits for a change by another
-    /// caller, with a bound.
+    /// Takes the lock of every CPU's lists in every zone once, and the zone locks to return their frames. If another
+    /// caller is changing the policy, waits for that change, with a bound.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
         if !policy.is_built() {
             return Err(PolicyError::NotBuilt(policy));

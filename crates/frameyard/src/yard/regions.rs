@@ -1,12 +1,14 @@
-//! The mode that keeps regions of 1 GiB clean: what a yard knows of its regions, which of them serve blocks of their size, and the
-//! background step that keeps room for blocks that cannot move in regions that have such blocks.
+//! Clean regions: the mode that confines blocks which cannot move to few regions of 1 GiB, so that the other regions
+//! can become gigantic pages. This module has the statistics of regions, and the background step that keeps room for
+//! such blocks in regions that have some already.
 //!
 //! # Background step
 //!
-//! 1. The step reads the next region with at most [`NEARLY`] tainting pageblocks. Those in which all frames in use can move become
-//!    movable; with the last of them the region is clean.
-//! 2. While tainted regions together have less than 1 in [`ROOM`] of a region free, movable blocks are moved from there to clean regions,
-//!    up to [`BUDGET`] pageblocks' frames in a step. So the next requests that cannot move taint no other region.
+//! 1. The step reads the next region with at most [`NEARLY`] tainting pageblocks. A tainting pageblock in which all
+//!    frames in use can be moved becomes movable. When the last one has, the region is clean.
+//! 2. While all tainted regions together have less free memory than 1/[`ROOM`] of a region, movable blocks are moved
+//!    from there to clean regions, up to [`BUDGET`] pageblocks' worth of frames in a step. So the next requests for
+//!    memory that cannot move need not taint another region.
 
 use crate::boot::HeaderWord;
 use crate::compaction::{CompactOutcome, CompactResult};
@@ -40,17 +42,20 @@ impl<P: Platform> Yard<P> {
 
     /// Changes whether the yard keeps regions of 1 GiB clean, for all its views.
     ///
-    /// From now on requests choose frames by region. What is allocated stays where it is. When the mode begins, movable pageblocks in
-    /// which blocks of other types are in use become unmovable, so their regions are tainted. Pinned movable frames are not seen.
+    /// From now on requests choose frames by region. Allocated blocks stay where they are. When the mode is turned on,
+    /// movable pageblocks in which blocks of other types are in use become unmovable, and so their regions count as
+    /// tainted. Pinned movable frames are not detected.
     ///
     /// # Errors
     ///
-    /// [`LockError`]: a process holds a zone lock and does not release it. Zones may differ then.
+    /// [`LockError`] if a process holds a zone lock and does not release it. Some zones may then have the new mode and
+    /// others the old one.
     ///
     /// # Cost
     ///
-    /// Takes each zone lock once. To begin, reads the type of each pageblock and the page of each free block under it. Then takes it once
-    /// for each pageblock, and reads the page of each block there.
+    /// Takes each zone lock once. When the mode is turned on, reads the type of each pageblock and the page of each
+    /// free block under this lock, then takes the lock once more for each pageblock and reads the page of each block
+    /// there.
     pub fn set_clean_regions(&self, mode: CleanRegions) -> Result<(), LockError> {
         self.tables.word(HeaderWord::CleanRegions).store(mode as u64, Ordering::Relaxed);
         self.populated_zones().try_for_each(|view| {
@@ -199,8 +204,9 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
-    /// The regions of 1 GiB of the zone, each whole and free when the yard was created. None while the yard does not keep regions
-    /// clean, and where there is no such zone. Reads 32 bytes for each region, and its bits where free frames are bits, without a lock.
+    /// The regions of the zone: ranges of 1 GiB that were whole and free when the yard was created. There are none
+    /// while the yard does not keep regions clean, or if there is no such zone. Without a lock, reads 32 bytes for each
+    /// region and, if free frames are bits, its bits.
     pub fn regions(self) -> impl Iterator<Item = RegionStatistics> + use<'y, P> {
         let (geometry, view) = (self.yard.geometry, self.populated().filter(|view| view.zone.keeps_regions()));
         let regions = view.into_iter().flat_map(|view| view.own_regions().map(move |region| (view, region)));
@@ -210,7 +216,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         })
     }
 
-    /// What happened to the regions of the zone; nothing where there is no such zone.
+    /// Counts of events in the regions of the zone; all zero if there is no such zone.
     pub fn region_counts(self) -> RegionCounts {
         self.populated().map_or(RegionCounts::default(), |view| view.zone.regions.read())
     }

@@ -17,7 +17,7 @@ macro_rules! zone_statistics {
         /// A zone's sizes, limits and counters.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct ZoneStatistics {
-            /// Which zone.
+            /// The zone.
             pub id: ZoneId,
             $($(#[$doc])* pub $field: $type,)+
         }
@@ -100,11 +100,11 @@ zone_statistics! { zone:
 pub struct PcpStatistics {
     /// Frames on the lists of small orders.
     pub count: PageCount,
-    /// Their limit.
+    /// The limit of `count`.
     pub high: PageCount,
     /// Frames per refill or drain.
     pub batch: PageCount,
-    /// Frames on all lists, huge ones included.
+    /// Frames on all lists, including the lists of huge blocks.
     pub pages: PageCount,
     /// Refills.
     pub refills: u64,
@@ -115,7 +115,7 @@ pub struct PcpStatistics {
 /// The state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameInfo {
-    /// The head of the block that covers it; the frame itself in a hole.
+    /// The head of the block that covers the frame; in a hole, the frame itself.
     pub head: Pfn,
     /// The state of the block; `Interior` in a hole.
     pub state: FrameState,
@@ -189,30 +189,30 @@ fn add(sum: &mut u64, amount: u64) {
 }
 
 impl<'y, P: Platform> YardStats<'y, P> {
-    /// The zones with memory, lowest first on each node. While devices are mapped, a node's Device zone follows: as in
-    /// the kernel it has present pages, and no managed ones.
+    /// The zones with memory, lowest first on each node. If a node has mapped devices, its Device zone follows; as in
+    /// the kernel, that zone has present pages but no managed ones.
     pub fn zones(self) -> impl Iterator<Item = ZoneStatistics> {
         let yard = self.yard;
         let zones = yard.tables.zones.iter().zip(0..).filter(|(zone, _)| !zone.span().is_empty());
         zones.map(|(_, id)| yard.zone(ZoneId(id)).statistics())
     }
 
-    /// Requests that found no memory, apart from those with [`Gfp::NOWARN`](crate::Gfp::NOWARN).
+    /// The number of requests that found no memory, without those that had [`Gfp::NOWARN`](crate::Gfp::NOWARN).
     pub fn failures(self) -> u64 {
         self.yard.tables.read(HeaderWord::Failures)
     }
 
-    /// Times all per-CPU lists were drained for a request that would have failed.
+    /// How often all per-CPU lists were drained for a request that would have failed otherwise.
     pub fn drains_for_allocation(self) -> u64 {
         self.yard.tables.read(HeaderWord::Drains)
     }
 
-    /// Blocks taken out of use because their bytes were written to while they were free.
+    /// The number of blocks taken out of use because their bytes were written to while they were free.
     pub fn poison_hits(self) -> u64 {
         self.yard.tables.read(HeaderWord::PoisonHits)
     }
 
-    /// Frames of blocks out of use because a check found a bad page structure.
+    /// The frames of blocks taken out of use because a check found a bad page structure.
     pub fn bad_pages(self) -> PageCount {
         self.zones().map(|zone| PageCount(zone.bad_pages)).sum()
     }
@@ -227,14 +227,14 @@ impl<'y, P: Platform> YardStats<'y, P> {
         self.zones().map(|zone| zone.managed).sum()
     }
 
-    /// How many sections of the memory map have memory.
+    /// The number of sections that have memory.
     pub fn present_sections(self) -> usize {
         let tables = self.yard.tables;
         (0..tables.sections.len()).filter(|at| tables.section(*at).is_present()).count()
     }
 
-    /// The state of a frame, recent, not exact; `None` where its pageblock has no memory, and no device has it. Reads
-    /// up to one page structure per order, and none of the deferred part of the map.
+    /// The state of a frame, recent but not exact; `None` if its pageblock has no memory and no device has the frame.
+    /// Reads up to one page structure per order, and none in the deferred part of the map.
     pub fn frame(self, pfn: Pfn) -> Option<FrameInfo> {
         let yard = self.yard;
         if yard.page_of(pfn).is_none() {
@@ -251,14 +251,15 @@ impl<'y, P: Platform> YardStats<'y, P> {
         Some(FrameInfo { head, state, order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
-    /// The type of the pageblock of a frame, recent. `None` where there is no memory. Takes no
-    /// lock. Cost: a search in the table of ranges, and the pageblock's byte.
+    /// The type of the pageblock that a frame is in, recent but not exact; `None` if there is no memory. Takes no lock.
+    /// Cost: a search in the table of ranges, and the pageblock's byte.
     pub fn pageblock_type(self, pfn: Pfn) -> Option<MigrateType> {
         self.yard.zone_of(pfn).map(|_| self.yard.pageblock_type(pfn))
     }
 
-    /// The blocks that are allocated by number, in ascending order: those that [`Yard::free`] would free. Recent, not exact. Cost: reads up to three
-    /// bytes of the allocation map for each frame.
+    /// The allocated blocks that [`Yard::free`] would free, in ascending order; recent but not exact. Counted blocks
+    /// and blocks of [`Frames`](crate::Frames) guards are not among them. Cost: reads up to three bytes of the
+    /// allocation map for each frame.
     pub fn allocated_blocks(self) -> impl Iterator<Item = Block> + use<'y, P> {
         let yard = self.yard;
         yard.memory_ranges().flat_map(move |(range, _)| {
@@ -277,7 +278,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
         })
     }
 
-    /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
+    /// Whether exactly that block is allocated, so that [`Yard::free`] would free it; recent but not exact. Any frame
     /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
         self.yard.allocation_map().entry(pfn).is_some_and(|entry| entry.order() == order)
@@ -289,7 +290,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     ///
     /// # Panics
     ///
-    /// Where the node of the zone does not exist.
+    /// If the node of the zone does not exist.
     pub fn statistics(self) -> ZoneStatistics {
         let Self { yard, id } = self;
         let mut statistics = ZoneStatistics::read(id, &yard.tables.zones[id.index()]);
@@ -299,12 +300,12 @@ impl<'y, P: Platform> YardZone<'y, P> {
         statistics
     }
 
-    /// The last bad page structure that was found in a zone; `None` if there was none, or there is no such zone.
+    /// The last bad page structure found in the zone; `None` if none was found or there is no such zone.
     pub fn last_bad_page(self) -> Option<BadPage> {
         self.yard.tables.zones.get(self.id.index())?.bad_pages.last_racy()
     }
 
-    /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
+    /// The lists of one CPU in the zone; `None` if the zone has no memory or the CPU does not exist.
     pub fn pcp(self, cpu: CpuId) -> Option<PcpStatistics> {
         let pcp = self.lists_of(cpu)?;
         Some(PcpStatistics {
@@ -317,9 +318,10 @@ impl<'y, P: Platform> YardZone<'y, P> {
         })
     }
 
-    /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
+    /// The number of blocks of an order and migration type on the zone's free lists; 0 if there is no such zone or
+    /// order.
     ///
-    /// In a lazy yard the number includes the blocks that deferred memory will form.
+    /// In a lazy yard, this includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let zone = yard.tables.zones.get(zone.index()).filter(|_| order <= yard.geometry.max_order());
@@ -330,7 +332,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         })
     }
 
-    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
+    /// The number of pageblocks of a type, including holes in present sections (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         if zone.index() >= yard.tables.zones.len() {

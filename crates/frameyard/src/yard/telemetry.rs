@@ -1,4 +1,5 @@
-//! Statistics of transfers: how zone locks were taken and what moved under them, by zone and by CPU. No lock is taken.
+//! Statistics of transfers, by zone and by CPU: how zone locks were taken and what moved under them. Reading them takes
+//! no lock.
 
 use crate::platform::Platform;
 use crate::store::{self, MechanismCounts};
@@ -30,28 +31,30 @@ impl<'y, P: Platform> YardZone<'y, P> {
         counts.fold(ZoneLockTelemetry::default(), |sum, counts| sum.and(&counts))
     }
 
-    /// How the lock of the zone was taken for the lists of a CPU; with `None`, by callers without lists (large blocks,
-    /// compaction, range operations, blocks of a CPU whose lists were locked). `None` if there is no such CPU or zone.
+    /// How the lock of the zone was taken on behalf of one CPU's lists. If `cpu` is `None`, how it was taken for
+    /// anything else: large blocks, compaction, range operations, and CPUs whose lists were locked at the time. Returns
+    /// `None` if there is no such CPU or zone.
     pub fn lock_telemetry_of(self, cpu: Option<CpuId>) -> Option<ZoneLockTelemetry> {
         self.counters_of(cpu).map(|counters| counters.lock.read())
     }
 
-    /// What the transfer mechanisms counted in the zone, for all CPUs together; nothing if the zone has no memory.
+    /// What the transfer mechanisms counted in the zone, summed over all CPUs; all zero if the zone has no memory.
     pub fn mechanism_counts(self) -> MechanismCounts {
         let counts = self.counted_places().filter_map(|cpu| self.mechanism_counts_of(cpu));
         counts.fold(MechanismCounts::default(), |sum, counts| sum.and(&counts))
     }
 
-    /// What the transfer mechanisms counted for a CPU; with `None`, for the zone and for callers without lists. `None` if the zone
-    /// has no memory or the CPU does not exist.
+    /// What the transfer mechanisms counted for one CPU. If `cpu` is `None`, what they counted for the zone itself and
+    /// for callers without lists. Returns `None` if the zone has no memory or the CPU does not exist.
     pub fn mechanism_counts_of(self, cpu: Option<CpuId>) -> Option<MechanismCounts> {
         let view = self.populated().filter(|_| cpu.is_none_or(|cpu| cpu.0 < self.yard.cpus))?;
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Blocks of an order and a migration type among the free frames that are [bits](crate::policy::ZonePolicy::Bits). They count in
-    /// [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free) and not in [`free_blocks`](Self::free_blocks). Possibly stale in a yard
-    /// in use. Reads all bits of the zone; takes no lock.
+    /// The number of blocks of an order and migration type among the free frames that are
+    /// [bits](crate::policy::ZonePolicy::Bits). [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free) includes
+    /// them, and [`free_blocks`](Self::free_blocks) does not. Possibly stale in a yard that is in use. Reads all bits
+    /// of the zone without a lock.
     pub fn blocks_in_bits(self, order: Order, migrate_type: MigrateType) -> u64 {
         self.populated().map_or(0, |view| store::blocks_in_bits_racy(view, order, migrate_type))
     }

@@ -1,8 +1,8 @@
 //! The validator: recounts everything and names the first equation that does not hold.
 //!
-//! For a yard at rest: no other thread may be inside an operation. In a yard that is in use or damaged, a walk still ends and looks
-//! at no page structure without memory: it follows a link only to a pageblock that has memory, and at most as often as the map has
-//! frames.
+//! It is meant for a yard at rest, with no thread inside an operation. In a yard that is in use or damaged, a walk
+//! still ends and never touches a page structure without memory behind it: it follows a link only to a pageblock that
+//! has memory, and follows at most as many links as the map has frames.
 
 use crate::devices::DeviceId;
 use crate::huge_pool::{self, HugePageSize, HugePoolStatistics};
@@ -17,7 +17,7 @@ use subjects::{check_compaction_counts, check_map_entries};
 
 mod subjects;
 
-/// What kind of list an equation is about.
+/// The kind of list that an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListKind {
     /// A free list of a zone.
@@ -149,12 +149,12 @@ impl Recount {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Recounts every frame and every list and compares with all counts kept.
+    /// Recounts every frame and every list, and compares the results with all counters.
     ///
-    /// Nothing may be in flight: no other thread or process may be inside an operation of this yard, except for threads that the
-    /// platform has lost ([`Platform::has_lost_threads`]). Reads the
-    /// page of every frame of memory and of devices, and for a moment marks those on per-CPU lists. In a yard in use, the result
-    /// means nothing, and nothing else happens.
+    /// Nothing may be in flight: no other thread or process may be inside an operation of this yard, except for threads
+    /// that the platform has lost ([`Platform::has_lost_threads`]). Reads the page of every frame of memory and of
+    /// devices, and temporarily marks those on per-CPU lists. In a yard that is in use the result is meaningless, but
+    /// the call does no harm.
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
-//! Allocation map: one byte per frame that records which blocks are allocated.
+//! The allocation map: one byte per frame, which records the blocks that are allocated.
 //!
-//! The byte of a block's first frame holds its order and migration type ([`MapEntry`]) while the block is
-//! [`Allocated`](FrameState::Allocated), and zero otherwise. All other bytes are zero: frames inside blocks, free frames, frames
-//! whose owner is named by the state in their tag, and memory that was never touched.
+//! While a block is [`Allocated`](FrameState::Allocated), the byte of its first frame has its order and migration type
+//! ([`MapEntry`]). All other bytes are zero: those of frames inside blocks, of free frames, of frames whose tag names
+//! their owner, and of memory that was never touched.
 //!
-//! Larger blocks have their bytes in tables of their own, one for each [`GROUP`] of frames or for each pageblock: their bytes share cache
-//! lines, whereas those of their first frames lie far apart. Of the bytes of a frame at most one is not zero.
-//! Large blocks, of more than the maximum order, have the byte of their first pageblock, too. Functions of their own set and clear it:
-//! the fast paths refuse their orders with the comparison that refuses any bad order.
+//! Larger blocks have their bytes in two other tables, with one byte for each [`GROUP`] of frames or for each
+//! pageblock. This way their bytes share cache lines; the bytes of their first frames would be far apart. Of the up to
+//! three bytes of a frame, at most one is not zero. Large blocks, those above the maximum order, use the byte of their
+//! first pageblock, too. Separate functions set and clear it, because the fast paths refuse these orders with the same
+//! comparison that refuses any bad order.
 //!
 //! # Protocol
 //!
@@ -16,12 +17,13 @@
 //! [`init_refs`](crate::views::CountedBlocks::init_refs), a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
 //! every other caller gets `None` and has changed nothing.
 //!
-//! A free needs only this byte, not the page structure: 64 frames share a cache line. While a block is allocated nothing inside
-//! the yard writes to its pages. So a single frame is allocated from a per-CPU list and freed to it again while its tag keeps
-//! what the zone wrote last. [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) in a tag both mean that the
-//! block has left its zone. The byte tells the two apart and holds the migration type of the allocation; order and zone in the
-//! tag are valid in both states. [`AllocationMap::read`] combines tag and byte. A single frame may have no tag
-//! ([`untagged`](super::untagged)): a byte that is set names the head of a block all the same.
+//! A free needs only this byte, not the page structure: 64 frames share a cache line. While a block is allocated
+//! nothing inside the yard writes to its pages. So a single frame can be allocated from a per-CPU list and freed to it
+//! again while its tag stays as the zone last wrote it. [`Allocated`](FrameState::Allocated) and
+//! [`PerCpu`](FrameState::PerCpu) in a tag both mean that the block has left its zone. The byte tells the two apart,
+//! and has the migration type of the allocation; order and zone in the tag are valid in both states.
+//! [`AllocationMap::read`] combines tag and byte. A single frame may have no tag ([`untagged`](super::untagged)); even
+//! then, a byte that is set marks the head of a block.
 //!
 //! # Ordering
 //!
@@ -34,9 +36,9 @@
 //!
 //! # Limits
 //!
-//! A caller that frees a frame it does not own may win against the rightful owner. The allocator cannot detect this. The lists
-//! stay intact, and the owner's later free returns an error. A reader without a claim on the block loads tag and byte one after
-//! the other; while both change it may see any mixture.
+//! A caller that frees a frame it does not own may win against the rightful owner. The allocator cannot detect this.
+//! The lists stay intact, and the owner's later free returns an error. A reader without a claim on the block loads tag
+//! and byte one after the other, so while both change it may see any mixture.
 
 use core::ops::Deref;
 

@@ -1,4 +1,5 @@
-//! An intrusive list of blocks, doubly linked by frame numbers in the pages of the blocks' heads. Every list of free blocks is one.
+//! An intrusive, doubly linked list of blocks. The links are in the page structures of the blocks' heads. All free
+//! lists are of this type.
 
 use crate::memmap::{MapPlace, MemMap};
 use crate::page::Link;

@@ -2,23 +2,24 @@
 
 use crate::units::named;
 
-/// When the yard checks that the page structures of free blocks hold what those of free blocks must hold.
+/// When the yard checks the page structures of free blocks.
 ///
-/// A bad page means that some code still uses the frame, or has written to the memory map. Its block is reported
-/// ([`Platform::note_bad_page`](crate::Platform::note_bad_page)), counted
-/// ([`ZoneStatistics::bad_pages`](crate::stats::ZoneStatistics::bad_pages)) and never allocated again, and the request goes on with
-/// another block. After the kernel's `check_new_pages` and `free_page_is_bad`.
+/// The words of a free block's page structures have known values. If they differ, some code still uses the frame or has
+/// written to the memory map. The block is then reported ([`Platform::note_bad_page`](crate::Platform::note_bad_page)),
+/// counted ([`ZoneStatistics::bad_pages`](crate::stats::ZoneStatistics::bad_pages)) and never allocated again, and the
+/// request goes on with another block. Modelled on the kernel's `check_new_pages` and `free_page_is_bad`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PageChecks {
     /// Never. Costs nothing.
     #[default]
     None = 0,
-    /// When blocks move between a per-CPU list and its zone, at each refill and drain, and when an allocation takes a slow path, as
-    /// for a block that has no list. As in older kernels without `CONFIG_DEBUG_VM` (`check_pcp_refill`, `bulkfree_pcp_prepare`,
-    /// `check_new_pages`). Reads the cache line of each frame that moves. Fast paths cost nothing.
+    /// When blocks move between a per-CPU list and its zone, in each refill and drain, and when an allocation takes a
+    /// slow path, for example because its order has no list. Older kernels without `CONFIG_DEBUG_VM` do this
+    /// (`check_pcp_refill`, `bulkfree_pcp_prepare`, `check_new_pages`). Reads the cache line of each frame that moves.
+    /// Costs nothing on the fast paths.
     Transfer = 1,
-    /// Also at each allocation and each free, except of ranges. As in the kernel with `CONFIG_DEBUG_VM` or poisoning. All calls take
-    /// slow paths, and read the cache line of each frame of the block.
+    /// Also in each allocation and each free, except those of ranges, as in a kernel with `CONFIG_DEBUG_VM` or
+    /// poisoning. All calls take slow paths, and read the cache line of each frame of the block.
     All = 2,
 }
 

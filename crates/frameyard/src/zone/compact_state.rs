@@ -1,7 +1,7 @@
 //! What a zone remembers of its compaction: scanner positions, failures, missing orders, and counters.
 //!
-//! All of it are hints and counts, read and written without a lock by compacting CPUs (relaxed). A stale or lost hint costs a scan,
-//! or skips one that would have helped; nothing that must hold depends on it.
+//! All of these are hints and counts, which compacting CPUs read and write without a lock (relaxed). A stale or lost
+//! hint costs a scan, or skips one that would have helped; correctness never depends on it.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, Pfn, ZoneKind};
@@ -18,9 +18,9 @@ pub(crate) const COSTLY_ORDER: Order = Order(3);
 /// Events of compaction, counted by zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactEvent {
-    /// Allocations that compacted for themselves, counted at the zone that they preferred (`compact_stall`).
+    /// Allocations that ran compaction themselves, counted at the zone that they preferred (`compact_stall`).
     Stall,
-    /// Those of them that got a block then (`compact_success`).
+    /// Those of them that then got a block (`compact_success`).
     Success,
     /// Those of them that did not (`compact_fail`).
     Fail,
@@ -32,19 +32,19 @@ pub enum CompactEvent {
     Isolated,
     /// Frames whose contents were moved (`pgmigrate_success`).
     Migrated,
-    /// Frames isolated and not moved (`pgmigrate_fail`).
+    /// Frames that were isolated but not moved (`pgmigrate_fail`).
     MigrateFailed,
-    /// Times a pinned frame was met.
+    /// How often a pinned frame was met.
     Pinned,
-    /// Times an unmovable frame was met.
+    /// How often an unmovable frame was met.
     Unmovable,
-    /// Times the background compactor found something to do (`compact_daemon_wake`).
+    /// How often the background compactor found something to do (`compact_daemon_wake`).
     DaemonWake,
     /// Pages scanned by its migrate scanner (`compact_daemon_migrate_scanned`).
     DaemonMigrateScanned,
     /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
     DaemonFreeScanned,
-    /// The part of [`Migrated`](Self::Migrated) that it moved.
+    /// The part of [`Migrated`](Self::Migrated) that the background compactor moved.
     DaemonMigrated,
     /// Frames whose contents owners dropped instead, because memory was short.
     Discarded,

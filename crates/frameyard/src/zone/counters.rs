@@ -1,9 +1,9 @@
-//! Counters of the transfers between per-CPU lists and a zone: lock use, and what the mechanisms count.
+//! Counters of transfers between per-CPU lists and a zone: lock use, and what the mechanisms count.
 //!
-//! A zone has one [`TransferCounters`] for each CPU, and one of its own for everything that does not come from a CPU's lists. A
-//! CPU's counters change under the lock of that CPU's lists, its [`lock`](TransferCounters::lock) part under the zone lock; the
-//! zone's own change under the zone lock. So all of them use plain loads and stores
-//! ([`add_exclusive`](super::exclusive::add_exclusive)).
+//! A zone has one [`TransferCounters`] for each CPU, and one of its own for everything that does not come from a CPU's
+//! lists. A CPU's counters change under the lock of that CPU's lists, except that their
+//! [`lock`](TransferCounters::lock) part changes under the zone lock. The zone's own counters change under the zone
+//! lock. So all of them can use plain loads and stores ([`add_exclusive`](super::exclusive::add_exclusive)).
 
 use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -101,7 +101,7 @@ pub struct ZoneLockTelemetry {
     pub uses: LockUse,
     /// Frames moved under it, in either direction.
     pub pages_moved: u64,
-    /// The part of them that moved while locks were timed.
+    /// The part of `pages_moved` that moved while locks were timed.
     pub pages_timed: u64,
     /// Time spent waiting for a holder, while locks were timed.
     pub wait_ns: HistogramCounts,
@@ -132,7 +132,7 @@ impl ZoneLockTelemetry {
         }
     }
 
-    /// The difference to an earlier reading.
+    /// The difference from an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

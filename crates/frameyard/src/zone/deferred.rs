@@ -1,12 +1,13 @@
 //! Deferred frames: memory of a zone whose page structures are not initialised yet.
 //!
-//! Deferred frames exist only as counts: how many there are, and how many blocks of each order they will make. Their page
-//! structures are not accessed. Depending on the initialisation mode, deferred frames count as managed and free from the start
-//! (lazy), or become managed when they are initialised (deferred).
+//! Deferred frames exist only as counts: the number of frames, and the number of blocks of each order that they will
+//! make. Their page structures are not accessed. Depending on the initialisation mode, deferred frames count as managed
+//! and free from the start (lazy), or become managed when they are initialised (deferred).
 //!
-//! The counts change under the zone lock, together with the free lists that the frames join. `blocks` and then `pages` change
-//! last: a reader that no longer finds frames deferred finds them free, so no request fails between the two. `cursor` is a hint
-//! where to look next and may hold any value. `stalled` makes later requests skip a wait that an earlier request gave up.
+//! The counts change under the zone lock, together with the free lists that the frames join. `blocks` and then `pages`
+//! change last: a reader that no longer finds frames deferred finds them free, so no request fails in between. `cursor`
+//! is a hint where to look next, and may have any value. `stalled` makes later requests skip a wait that an earlier
+//! request has given up.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};

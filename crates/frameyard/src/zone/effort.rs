@@ -1,7 +1,9 @@
-//! Effort: what a request may spend on memory that other CPUs hold or that has to be merged first. Its flags decide.
+//! Effort: how much work a request may spend on memory that other CPUs have or that must be merged first. Its flags
+//! decide.
 //!
-//! A request that must not wait may run in an interrupt handler, on the CPU of the thread that it would wait for. So it does not
-//! sleep, spins a few rounds at most, and merges little. A request that may sleep spends more before it fails.
+//! A request that must not wait may run in an interrupt handler, on the CPU of the very thread that it would wait for.
+//! So it does not sleep, spins for a few rounds at most, and merges little. A request that may sleep does more before
+//! it fails.
 
 use core::cell::Cell;
 

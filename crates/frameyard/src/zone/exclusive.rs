@@ -1,4 +1,4 @@
-//! Counters that only the holder of a lock changes: a plain load and store each.
+//! Counters that only the holder of a lock changes, so that a change is a plain load and store.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! A vector of at most `N` items, kept in place: what one hold of a lock, or one transfer, works on.
+//! A vector of at most `N` items, stored in place, for the items that one hold of a lock or one transfer works on.
 
 use core::ops::{Deref, DerefMut};
 

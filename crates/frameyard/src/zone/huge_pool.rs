@@ -1,4 +1,4 @@
-//! The words of a zone's pools of huge pages. [`huge_pool`](crate::huge_pool) uses them.
+//! The state of a zone's pools of huge pages, which [`huge_pool`](crate::huge_pool) uses.
 
 use crate::sync::{AtomicU32, AtomicU64, all_atomic};
 use crate::units::Order;

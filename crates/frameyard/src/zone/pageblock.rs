@@ -2,13 +2,14 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 0–3 | the type plus one; 0 stands for a pageblock without memory, or with uninitialised pages |
-//! | 4–7 | of an isolated pageblock, the type plus one to restore |
-//! | 8 | zones meet in the pageblock |
-//! | 9 | the pageblock is being emptied: frames freed here become bits, and go to no list of a CPU |
-//! | 16–31 | the zone of its memory, if only one has memory in it |
+//! | 0–3 | the type plus one; 0 means no memory, or uninitialised page structures |
+//! | 4–7 | while the pageblock is isolated: the type to restore, plus one |
+//! | 8 | the pageblock has memory of several zones |
+//! | 9 | the pageblock is being emptied: frames freed here become bits, and do not go to a per-CPU list |
+//! | 16–31 | the zone of its memory, if it is only one |
 //!
-//! So one load tells whether a frame number has a readable page structure, and which list of which zone a freed frame belongs to.
+//! So one load tells whether a frame has a readable page structure, and which list of which zone it belongs to when it
+//! is freed.
 
 use crate::memmap::{MapPlace, Numbering};
 use crate::platform::{Access, LineKind, Platform, SharedLine};

@@ -1,5 +1,5 @@
-//! How many frames a per-CPU list holds (`high`) and how many move at once between it and the zone
-//! (`batch`): the kernel's formulas, old and new, as one selectable policy.
+//! The kernel's formulas, old and new, for how many frames a per-CPU list may have (`high`) and how many move between
+//! it and the zone at once (`batch`).
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,16 +9,16 @@ use crate::units::{ByteSize, Geometry, PageCount};
 /// The two sizes of a per-CPU list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PcpSizes {
-    /// Lists with more frames give a batch back to the zone. 0 keeps nothing.
+    /// A list with more frames than this gives a batch back to the zone. With 0, lists keep nothing.
     pub high: PageCount,
-    /// The frames that one refill or drain moves; at least 1.
+    /// The number of frames that one refill or drain moves; at least 1.
     pub batch: PageCount,
 }
 
 impl PcpSizes {
-    /// The sizes before the zone is known: one frame at a time, and none stays.
+    /// The sizes before anything is known about the zone: frames move one at a time, and none stays on a list.
     ///
-    /// After the kernel's `BOOT_PAGESET_HIGH` and `BOOT_PAGESET_BATCH`.
+    /// The kernel's `BOOT_PAGESET_HIGH` and `BOOT_PAGESET_BATCH`.
     pub const BOOT: Self = Self { high: PageCount(0), batch: PageCount(1) };
 }
 
@@ -28,20 +28,20 @@ impl Default for PcpSizes {
     }
 }
 
-/// What the sizes of a zone's per-CPU lists follow from.
+/// The facts about a zone that the sizes of its per-CPU lists depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PcpZone {
     /// Pages that the allocator manages.
     pub managed: PageCount,
     /// The low watermark, without a boost.
     pub low: PageCount,
-    /// Online CPUs of the zone's node; 0 for a node of memory alone.
+    /// Online CPUs of the zone's node; 0 for a node that has only memory.
     pub local_cpus: u32,
     /// Online CPUs of the whole machine.
     pub online_cpus: u32,
 }
 
-/// A zone is divided by this before each CPU gets its share: 8 or more.
+/// The divisor that gives the part of a zone that all per-CPU lists together may hold: 8 or more.
 ///
 /// The bound is the kernel's `MIN_PERCPU_PAGELIST_HIGH_FRACTION`: no more than an eighth of a zone may
 /// sit on per-CPU lists.
@@ -49,14 +49,14 @@ pub struct PcpZone {
 pub struct HighFraction(u32);
 
 impl HighFraction {
-    /// The largest share, one eighth.
+    /// The largest part: one eighth.
     pub const LARGEST_SHARE: Self = Self(8);
 
     /// The fraction 1/`divisor`.
     ///
     /// # Errors
     ///
-    /// [`PcpSizingError::FractionTooSmall`] below 8.
+    /// [`PcpSizingError::FractionTooSmall`] if `divisor` is below 8.
     pub const fn new(divisor: u32) -> Result<Self, PcpSizingError> {
         if divisor < Self::LARGEST_SHARE.0 {
             return Err(PcpSizingError::FractionTooSmall(divisor));
@@ -64,38 +64,37 @@ impl HighFraction {
         Ok(Self(divisor))
     }
 
-    /// What the zone is divided by.
+    /// The divisor.
     #[must_use]
     pub const fn divisor(self) -> u32 {
         self.0
     }
 }
 
-/// Which formula gives `high` and `batch`; written `scaled`, `classic`, `early`, `fraction:N` or `fixed:N`.
+/// The formula for `high` and `batch`. As text: `scaled`, `classic`, `early`, `fraction:N` or `fixed:N`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpSizing {
-    /// Kernels from 5.14 on: `high` is the low watermark divided among the CPUs of the node (all CPUs
-    /// if it has none), at least 4 batches. After `zone_batchsize` and `zone_highsize`.
+    /// Kernels from 5.14 on: `high` is the low watermark divided among the CPUs of the node (all CPUs if it has none),
+    /// and at least 4 batches (`zone_batchsize`, `zone_highsize`).
     #[default]
     Scaled,
-    /// Kernels up to 5.13: `high` is six times the raw batch, so 0 in a zone so small that its
-    /// raw batch is 0. After `zone_batchsize` and `pageset_set_batch`.
+    /// Kernels up to 5.13: `high` is six times the raw batch, so it is 0 in a zone so small that its raw batch is 0
+    /// (`zone_batchsize`, `pageset_set_batch`).
     Classic,
-    /// Kernels up to 4.18: as [`Classic`](Self::Classic) with half the largest batch, 31 frames of 4 KiB. After
-    /// `zone_batchsize` of that time.
+    /// Kernels up to 4.18: as [`Classic`](Self::Classic), but the largest batch is half as large, 31 frames of 4 KiB
+    /// (the `zone_batchsize` of that time).
     Early,
-    /// A fraction of the zone, divided among the CPUs as in [`Scaled`](Self::Scaled), at least 4 batches.
-    /// After `percpu_pagelist_high_fraction`.
+    /// `high` is a fraction of the zone, divided among the CPUs as in [`Scaled`](Self::Scaled), and at least 4 batches
+    /// (`percpu_pagelist_high_fraction`).
     Fraction(HighFraction),
-    /// `high` is this many frames on every CPU, whatever the zone; `batch` is a quarter of it, at least 1
-    /// and at most 8 times the page shift (96 with pages of 4 KiB). After `pageset_set_high` of kernels up
-    /// to 5.13. With 0 nothing stays on the lists.
+    /// `high` is this many frames on every CPU, whatever the zone. `batch` is a quarter of it, at least 1 and at most 8
+    /// times the page shift (96 with pages of 4 KiB). With 0, nothing stays on the lists. This is `pageset_set_high` of
+    /// kernels up to 5.13.
     Fixed(u32),
 }
 
 impl PcpSizing {
-    /// The sizes that follow for the per-CPU lists of a zone. Neither is larger than 2³¹ − 1, as in the
-    /// kernel's `int`.
+    /// Computes the sizes of the per-CPU lists of a zone. Neither exceeds 2³¹ − 1, the largest `int` of the kernel.
     #[must_use]
     pub fn sizes(self, geometry: Geometry, zone: PcpZone) -> PcpSizes {
         let largest = if self == Self::Early { ByteSize::kib(512) } else { ByteSize::mib(1) };
@@ -132,12 +131,12 @@ fn raw_batch(geometry: Geometry, managed: PageCount, largest: ByteSize) -> u64 {
     (1 << grown.ilog2()) - 1
 }
 
-/// Why a text names no sizing.
+/// Why a text is not a valid sizing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PcpSizingError {
-    /// None of the five names, or a number where none belongs.
+    /// Not one of the five names, or a number after a name that takes none.
     Unknown,
-    /// `fraction:` or `fixed:` is not followed by a number that fits 32 bits.
+    /// `fraction:` or `fixed:` is not followed by a number that fits in 32 bits.
     NotANumber,
     /// The divisor of a fraction is below 8.
     FractionTooSmall(u32),

@@ -1,4 +1,4 @@
-//! Poisoning: free frames hold a pattern, and a changed byte reveals a write after free.
+//! Poisoning: free frames are filled with a pattern, and a changed byte reveals a write after free.
 
 use core::ptr::NonNull;
 

@@ -1,35 +1,39 @@
-//! Policies: where free frames rest and how batches move there, which pageblock serves a request, and how large the lists of CPUs are. One choice
-//! for the whole yard.
+//! Policies: how free frames are kept, how batches move between them and the per-CPU lists, which pageblock serves a
+//! request, and how large the per-CPU lists are. A yard has one policy for all zones.
 //!
-//! A policy is the name of three values ([`Parts`]). What each means is up to the [store](crate::store), the [placement](crate::placement) and the
-//! [lists](crate::lists), which read theirs alone.
+//! A policy is a name for three values ([`Parts`]): one for the [store](crate::store), one for the
+//! [placement](crate::placement), and one for the [lists](crate::lists). Each of these modules interprets only its own
+//! value.
 
 use crate::units::named;
 
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
-/// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time, unless one of the two [keeps free frames as bits](Self::keeps_bits). A build without the feature `published` refuses policies
-/// of free lists other than [`Vanilla`](Self::Vanilla) with an error.
+/// Set in the configuration ([`YardConfig::policy`](crate::YardConfig::policy)).
+/// [`Yard::set_policy`](crate::Yard::set_policy) changes it at any time, unless the old or the new policy [keeps free
+/// frames as bits](Self::keeps_bits). A build without the feature `published` has only [`Vanilla`](Self::Vanilla) of
+/// the policies with free lists, and returns an error for the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
-    /// Merges on every free. A refill takes page by page under the zone lock. A drain picks its pages before it takes the lock, reads
-    /// ahead what merging will read on every level, and frees neighbouring pages as one block. It goes further than the kernel, which
-    /// is [`Vanilla417`](Self::Vanilla417).
+    /// A buddy allocator that merges on every free. A refill takes page by page under the zone lock. A drain picks its
+    /// pages before it takes the lock, reads ahead what merging will read at every order, and frees neighbouring pages
+    /// as one block. This is more than the kernel does; the kernel's drain is [`Vanilla417`](Self::Vanilla417).
     Vanilla = 0,
-    /// As [`Vanilla`](Self::Vanilla), but a drain picks its pages under the lock, reads nothing ahead, and frees each by itself.
-    /// After the kernel up to 4.16.
+    /// As [`Vanilla`](Self::Vanilla), but a drain picks its pages under the lock, reads nothing ahead, and frees each
+    /// page by itself. This is what the kernel did up to 4.16.
     Vanilla416 = 1,
-    /// A single frame that a drain frees does not merge: it goes to the head of its list with a mark. Compaction merges marked
-    /// frames that it meets. In force while compaction has not failed in the zone and is not running.
+    /// A single frame that a drain frees is not merged: it goes to the head of its free list with a mark. Compaction
+    /// merges the marked frames that it meets. Merging is skipped only while no compaction has failed or is running in
+    /// the zone.
     SkipMerge = 2,
-    /// As [`SkipMerge`](Self::SkipMerge), and single frames on a free list belong to clusters of neighbours on the list. A refill
-    /// detaches whole clusters, and clears the pages' state after it has dropped the lock.
+    /// As [`SkipMerge`](Self::SkipMerge), and neighbouring single frames on a free list form clusters. A refill
+    /// detaches whole clusters, and clears the state of their pages after it has dropped the lock.
     Cluster = 3,
-    /// As [`Cluster`](Self::Cluster), and a drain of one batch of one type is spliced in as one cluster.
+    /// As [`Cluster`](Self::Cluster), and a drained batch of one type is spliced into the list as one cluster.
     ClusterBulk = 4,
-    /// As [`Vanilla`](Self::Vanilla) with per-CPU lists so large that refills and drains are rare: batch 10922, high 65532.
+    /// As [`Vanilla`](Self::Vanilla), with per-CPU lists so large that refills and drains are rare: batch 10922, high
+    /// 65532.
     BigPcp = 5,
     /// As [`Vanilla`](Self::Vanilla), and a refill prefetches the next page of a list while it takes the current one.
     Prefetch = 6,
@@ -37,16 +41,17 @@ pub enum ZonePolicy {
     PrefetchBeforeLock = 7,
     /// As [`Vanilla`](Self::Vanilla), but refills and drains take and drop the lock for each page.
     LockPerPage = 8,
-    /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
-    /// the kernel from 4.17 on (`free_pcppages_bulk`).
+    /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by
+    /// itself. This is what the kernel does from 4.17 on (`free_pcppages_bulk`).
     Vanilla417 = 9,
-    /// Free frames are bits of their pageblock, 512 in a cache line. Refills take 64 frames with one exchange, frees set bits, nothing merges,
-    /// and page structures are not touched. Refills take from the fullest pageblocks first. A yard has it from its creation on, or never.
-    /// The default.
+    /// The default. Free frames are bits: the 512 bits of a pageblock fill one cache line. A refill takes up to 64
+    /// frames with one exchange, a free sets a bit, nothing needs to merge, and page structures are not touched.
+    /// Refills take from the fullest pageblocks first. A yard cannot change to or from this policy.
     #[default]
     Bits = 10,
-    /// As [`Bits`](Self::Bits), but a CPU takes blocks of a type from one tree, four neighbouring pageblocks, until nothing there fits, and
-    /// pageblocks are not emptied. After LLFree's placement. While the yard keeps [regions clean](crate::boot::CleanRegions), it is [`Bits`](Self::Bits).
+    /// As [`Bits`](Self::Bits), but with LLFree's placement: a CPU takes blocks of a type from one tree of four
+    /// neighbouring pageblocks until nothing there fits, and pageblocks are not emptied. While the yard keeps [regions
+    /// clean](crate::boot::CleanRegions), this policy behaves like [`Bits`](Self::Bits).
     BitsTrees = 11,
 }
 
@@ -150,13 +155,13 @@ impl ZonePolicy {
         cfg!(feature = "published") || matches!(self, Self::Vanilla) || self.keeps_bits()
     }
 
-    /// The policies between which a yard in use can change: those that keep free frames on free lists.
+    /// The policies that a yard in use can change between: those that keep free frames on free lists.
     pub const CHANGEABLE: [Self; Self::Bits as usize] = match Self::ALL.first_chunk() {
         Some(changeable) => *changeable,
         None => panic!("there are that many"),
     };
 
-    /// Whether free frames are bits of their pageblock. A yard keeps them so from its creation on, or never.
+    /// Whether free frames are bits of their pageblock. This is decided when a yard is created.
     #[must_use]
     #[inline(always)]
     pub const fn keeps_bits(self) -> bool {

@@ -1,4 +1,4 @@
-//! What a yard keeps of each region of 1 GiB. [`regions`](crate::placement::regions) has the rules.
+//! The state that a yard keeps for each region of 1 GiB. The rules are in [`regions`](crate::placement::regions).
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, named};
@@ -6,16 +6,16 @@ use crate::zone::exclusive::add_exclusive;
 
 /// Whether a yard keeps regions of 1 GiB clean: free of blocks that cannot move.
 ///
-/// A value of the configuration ([`YardConfig::clean_regions`](crate::YardConfig::clean_regions));
+/// Set in the configuration ([`YardConfig::clean_regions`](crate::YardConfig::clean_regions));
 /// [`Yard::set_clean_regions`](crate::Yard::set_clean_regions) changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum CleanRegions {
-    /// A request takes frames of any region.
+    /// Requests take frames from any region.
     #[default]
     Off,
-    /// Requests for frames that cannot move take those of tainted regions first, movable requests those of clean regions.
-    /// [`ZonePolicy::Bits`](crate::policy::ZonePolicy::Bits) goes on emptying pageblocks.
+    /// Requests for frames that cannot move take them from tainted regions first, and movable requests from clean
+    /// regions. [`ZonePolicy::Bits`](crate::policy::ZonePolicy::Bits) still empties pageblocks.
     On,
 }
 
@@ -157,12 +157,12 @@ pub struct RegionStatistics {
     pub high_atomic: u32,
     /// All other pageblocks.
     pub movable: u32,
-    /// Frames on the free lists, and those that are bits. Those on lists of CPUs are left out.
+    /// Free frames, on free lists or as bits. Frames on per-CPU lists are not included.
     pub free: PageCount,
 }
 
 impl RegionStatistics {
-    /// Whether a pageblock of the region may hold a block that cannot move.
+    /// Whether the region has a pageblock that may contain a block that cannot move.
     #[must_use]
     pub const fn is_tainted(&self) -> bool {
         self.unmovable != 0 || self.reclaimable != 0 || self.high_atomic != 0
@@ -183,7 +183,7 @@ pub(crate) struct RegionEvents {
 
 all_atomic!(RegionEvents { tainted, cleaned, moved, cursor, room_cursor });
 
-/// What happened to the regions of a zone.
+/// Counts of events in the regions of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegionCounts {
     /// Regions that became tainted.

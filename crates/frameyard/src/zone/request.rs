@@ -1,4 +1,4 @@
-//! What is requested of a zone.
+//! Requests to a zone.
 
 use crate::units::{MigrateType, Order};
 

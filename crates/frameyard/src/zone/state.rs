@@ -2,9 +2,9 @@
 //!
 //! # Counting equations
 //!
-//! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, plus deferred frames if those count
-//!   ([`DeferredFrames`]); `free_cma` is the part of type Cma.
-//! - An order's bit in `nonempty[type]` is set exactly if its list has a block.
+//! - `free_pages` = Σ blocks × 2^order over all orders and all types except Isolate, plus deferred frames if those
+//!   count ([`DeferredFrames`]); `free_cma` is the part of type Cma.
+//! - An order's bit in `nonempty[type]` is set if and only if its list has a block.
 //! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + held by transfer mechanisms + allocated + isolated +
 //!   poisoned, plus deferred frames if those count.
 //! - `present` = frames of the zone's memory that are not offline.

@@ -1,21 +1,21 @@
-//! The state of a frame from its tag, the allocation map and what covers it. Each reader of tags that may meet a single frame outside
-//! its zone asks here.
+//! The state of a frame, from its tag, the allocation map, and the block that covers it. Every reader of tags that may
+//! meet a single frame outside its zone uses these functions.
 //!
 //! # Untagged frames
 //!
-//! A refill that carves a large block writes no tag into its frames: that would touch a cache line for each. The rule is in the header
-//! of [`page`](crate::page): a zero tag that no head covers is a single frame that has left its zone. These functions apply it, in
-//! the order of their cost:
+//! A refill that divides a large block writes no tags to its frames, because that would touch a cache line for each.
+//! The rule is in the header of [`page`](crate::page): a zero tag that no head covers is a single frame that has left
+//! its zone. These functions apply the rule, cheapest first:
 //!
 //! | function | reads | finds |
 //! |---|---|---|
-//! | [`completed`](ZoneTables::completed) | a byte | allocated frames: a byte of the allocation map is set for the head of a block alone |
+//! | [`completed`](ZoneTables::completed) | a byte | allocated frames: the allocation map has a byte only for the head of a block |
 //! | [`tag_at`](ZoneView::tag_at) | a page and a byte | the same, by frame number |
 //! | [`uncovered`](ZoneView::uncovered) | two bytes, and large heads | frames on lists, if the caller knows that no head covers them: it has looked, or steps from head to head |
 //! | [`covering_block`](ZoneView::covering_block) | up to a page per order | everything |
 //!
-//! A lock-free reader may see a frame as on a list that is in transit between blocks: a merge clears one head before the merged block
-//! has its tag.
+//! A lock-free reader may take a frame for one on a list although it is in transit between blocks, because a merge
+//! clears one head before the merged block has its tag.
 
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;

@@ -2,12 +2,13 @@
 //!
 //! # Protocol
 //!
-//! The holder of the zone lock writes free lists, their links in the pages, pageblock types and counters, with plain (relaxed)
-//! accesses. Taking the lock acquires what the last holder released with it: the new holder sees the lists as they were left, and
-//! frames that it takes off a list as their freeing owner left them. A reader without the lock (`_racy`) may see any recent value;
-//! watermark checks and statistics are such readers, and decide nothing that must hold. `free_pages` and `free_cma` are written
-//! once per hold, so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one. Two
-//! words are stored with Release: pageblock types, which let other CPUs find pages by number, and the count of deferred frames.
+//! The holder of the zone lock writes free lists, their links in the pages, pageblock types and counters, with plain
+//! (relaxed) accesses. Taking the lock acquires what the last holder released with it: the new holder sees the lists as
+//! they were left, and frames that it takes off a list as their freeing owner left them. A reader without the lock
+//! (`_racy`) may see any recent value; watermark checks and statistics are such readers, and correctness does not
+//! depend on them. `free_pages` and `free_cma` are written once per hold, so such a reader never sees the dip while
+//! blocks are split or merged; the `nonempty` bits may show one. Two words are stored with Release: pageblock types,
+//! which let other CPUs find pages by number, and the count of deferred frames.
 
 use crate::locks::LockHold;
 use crate::memmap::{Located, MapBlock, MapPlace, MemMap, RangeEntry};

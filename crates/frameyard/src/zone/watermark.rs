@@ -1,24 +1,24 @@
-//! Watermarks, lowmem reserves and the statistics threshold: pure formulas over one record per zone.
+//! The formulas for watermarks, lowmem reserves and the statistics threshold. They are pure functions over one record
+//! per zone.
 //!
-//! All functions work on a slice of [`ZoneSizing`] records of all zones of all nodes; their input is the managed
-//! pages. [`size_zones`] does what the kernel does at boot, in its order; the single steps are public for callers
-//! that change one value later. Nothing allocates or locks; each function reads each zone a constant number of
-//! times.
+//! All functions work on a slice of [`ZoneSizing`] records of all zones of all nodes, and start from the managed pages.
+//! [`size_zones`] does what the kernel does at boot, in the same order. The single steps are public for callers that
+//! change one value later. Nothing allocates or locks, and each function reads each zone a constant number of times.
 
 use core::fmt;
 
 use crate::units::{ByteSize, Geometry, MigrateType, PageCount, ZoneId, ZoneKind};
 
-/// One of the four levels of free pages that decide what an allocation may do.
+/// One of the four watermarks: levels of free pages that decide what an allocation may do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WatermarkLevel {
-    /// Below it only allocations with access to the reserves succeed.
+    /// Below it, only allocations with access to the reserves succeed.
     Min,
-    /// Below it background reclaim is woken.
+    /// Below it, background reclaim is woken.
     Low,
-    /// At it background reclaim goes back to sleep.
+    /// When it is reached, background reclaim goes back to sleep.
     High,
-    /// Reclaim continues up to it on nodes to which pages are promoted.
+    /// On nodes that pages are promoted to, reclaim continues up to it.
     Promo,
 }
 
@@ -33,14 +33,14 @@ pub struct Watermarks {
     pub high: PageCount,
     /// [`WatermarkLevel::Promo`], without the boost.
     pub promo: PageCount,
-    /// What is added to each level for a while after pageblocks of mixed types arose.
+    /// What is added to each level for a while after pageblocks came to hold frames of several types.
     pub boost: PageCount,
 }
 
 impl Watermarks {
-    /// The level that is in force: the boost included.
+    /// The level in force, boost included.
     ///
-    /// After the kernel's `wmark_pages` (and `min_wmark_pages` and so on).
+    /// The kernel's `wmark_pages` (and `min_wmark_pages` and so on).
     #[inline]
     #[must_use]
     pub const fn level(&self, level: WatermarkLevel) -> PageCount {
@@ -57,7 +57,7 @@ impl Watermarks {
 /// The input of the formulas for one zone, and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneSizing {
-    /// Which zone this is.
+    /// The zone.
     pub id: ZoneId,
     /// In: pages that exist, managed or not. A zone without any is unpopulated.
     pub present: PageCount,
@@ -65,8 +65,8 @@ pub struct ZoneSizing {
     pub managed: PageCount,
     /// Out: the watermarks.
     pub watermarks: Watermarks,
-    /// Out: for an allocation that could have come from the zone of that kind, how many pages of this
-    /// zone stay out of its reach. By [`ZoneKind`].
+    /// Out: by [`ZoneKind`], the number of pages of this zone that are kept from allocations that could use the zone of
+    /// that kind.
     pub protection: [PageCount; ZoneKind::COUNT],
 }
 
@@ -98,33 +98,33 @@ pub enum HugePageMinimum {
 /// How a zone of kind Movable gets its minimum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MovableMinimum {
-    /// Like high memory: managed pages / 1024, but at least 32 and at most 128, and outside the shared
-    /// minimum. So an empty Movable zone has watermarks of 32. Kernel 6.12 does this.
+    /// Like high memory: managed pages / 1024, but at least 32 and at most 128, and not part of the shared minimum. So
+    /// even an empty Movable zone has watermarks of 32. Kernel 6.12 does this.
     #[default]
     Clamped,
-    /// A share of the minimum in proportion to its size, like every other zone. Kernel 6.1 does this.
+    /// A share of the minimum in proportion to its size, as for every other zone. Kernel 6.1 does this.
     Proportional,
 }
 
-/// The settings of watermarks and reserves; named like the kernel's files under `/proc/sys/vm`.
+/// The settings of watermarks and reserves, named after the kernel's files under `/proc/sys/vm`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WatermarkOptions {
     /// The minimum of free memory in KiB, over all zones; `None` computes it from the size of memory.
     ///
-    /// It is taken as it is, as a write to the kernel's file is; a value near the size of memory leaves
-    /// nothing to allocate. [`HugePageMinimum::Recommended`] may still raise it.
+    /// It is used as given, as with a write to the kernel's file: a value near the size of memory leaves nothing to
+    /// allocate. [`HugePageMinimum::Recommended`] may still raise it.
     pub min_free_kbytes: Option<u64>,
     /// Whether the huge-page daemon raises the minimum.
     pub huge_page_minimum: HugePageMinimum,
     /// The smallest distance between two watermarks, in 1/10000 of the zone: 1 to 3000.
     pub watermark_scale_factor: u32,
-    /// For each zone, by [`ZoneKind`]: one page is kept back for this many pages of the zones above it on its
+    /// By [`ZoneKind`]: a zone of this kind keeps one page back for every so many pages of the zones above it on its
     /// node. 0 keeps none back.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// How the Movable zone gets its minimum.
     pub movable_minimum: MovableMinimum,
     /// How far the watermarks of a zone may rise for a while when its pageblocks come to hold frames of several types,
-    /// in 1/10000 of the high one; 0: not at all. They rise only while a background reclaimer runs.
+    /// in 1/10000 of the high watermark. With 0 they do not rise. They rise only if there is a background reclaimer.
     pub watermark_boost_factor: u32,
 }
 
@@ -142,11 +142,11 @@ impl Default for WatermarkOptions {
 }
 
 impl WatermarkOptions {
-    /// Checks the values that have a range.
+    /// Checks that the values are in range.
     ///
     /// # Errors
     ///
-    /// [`WatermarkOptionsError`] names the value that is out of its range.
+    /// [`WatermarkOptionsError`] names the value that is out of range.
     pub const fn check(&self) -> Result<(), WatermarkOptionsError> {
         match self.watermark_scale_factor {
             1..=3000 => Ok(()),
@@ -155,7 +155,7 @@ impl WatermarkOptions {
     }
 }
 
-/// Which setting is out of its range.
+/// Which setting is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatermarkOptionsError {
     /// [`WatermarkOptions::watermark_scale_factor`].
@@ -174,9 +174,9 @@ impl fmt::Display for WatermarkOptionsError {
 
 impl core::error::Error for WatermarkOptionsError {}
 
-/// Managed pages above the high watermark, over all zones that an ordinary allocation may use.
+/// The managed pages above the high watermark, summed over all zones that an ordinary allocation may use.
 ///
-/// After the kernel's `nr_free_buffer_pages`. A zone whose high watermark is not set yet counts in full.
+/// The kernel's `nr_free_buffer_pages`. A zone whose high watermark is not set yet counts in full.
 #[must_use]
 pub fn free_buffer_pages(zones: &[ZoneSizing]) -> PageCount {
     free_above_high(zones.iter().copied())
@@ -188,11 +188,11 @@ fn free_above_high(zones: impl Iterator<Item = ZoneSizing>) -> PageCount {
     PageCount(lowmem.map(above).fold(0, u64::saturating_add))
 }
 
-/// The minimum of free memory, in KiB, that follows from the size of memory: it grows with the square
-/// root, from 128 KiB to 256 MiB.
+/// The minimum of free memory, in KiB, computed from the size of memory. It grows with the square root, and is between
+/// 128 KiB and 256 MiB.
 ///
-/// After the kernel's `calculate_min_free_kbytes` (called by `init_per_zone_wmark_min`). Reads the high
-/// watermarks that are set, as [`free_buffer_pages`] does.
+/// The kernel's `calculate_min_free_kbytes`, which `init_per_zone_wmark_min` calls. Depends on the high watermarks that
+/// are currently set, as [`free_buffer_pages`] does.
 #[must_use]
 pub fn default_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 {
     default_minimum(geometry, free_buffer_pages(zones))
@@ -205,10 +205,10 @@ fn default_minimum(geometry: Geometry, buffer: PageCount) -> u64 {
 
 /// The minimum of free memory, in KiB, that the huge-page daemon recommends.
 ///
-/// Two pageblocks for each populated zone that ordinary allocations use, and one more for each pair of a
-/// type that falls back and a type it falls back to; at most 5 % of [`free_buffer_pages`]. After the
-/// kernel's `set_recommended_min_free_kbytes`, which never lowers the minimum: the caller takes the
-/// larger of this and the minimum in force.
+/// Two pageblocks for each populated zone that ordinary allocations use, and one more for each pair of a type that
+/// falls back and a type it falls back to; at most 5 % of [`free_buffer_pages`]. The kernel's
+/// `set_recommended_min_free_kbytes`, which never lowers the minimum: use the larger of this value and the minimum in
+/// force.
 #[must_use]
 pub fn recommended_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 {
     recommended_minimum(geometry, || zones.iter().copied())
@@ -281,10 +281,10 @@ fn is_clamped(options: &WatermarkOptions, zone: &ZoneSizing) -> bool {
     zone.id.kind() == ZoneKind::Movable && options.movable_minimum == MovableMinimum::Clamped
 }
 
-/// Sets the watermarks of all zones from the minimum of free memory; boosts end.
+/// Sets the watermarks of all zones from the minimum of free memory, and ends all boosts.
 ///
-/// The minimum is shared out in proportion to managed pages. The levels above it lie a quarter of the
-/// zone's minimum apart, or `watermark_scale_factor` of the zone if that is more. After the kernel's
+/// The minimum is divided among zones in proportion to their managed pages. The levels above it are a quarter of the
+/// zone's minimum apart, or `watermark_scale_factor` of the zone if that is more. The kernel's
 /// `__setup_per_zone_wmarks`.
 pub fn set_watermarks(geometry: Geometry, options: &WatermarkOptions, min_free_kbytes: u64, zones: &mut [ZoneSizing]) {
     let shared = SharedMinimum::given(geometry, options, min_free_kbytes, zones.iter().copied());
@@ -295,8 +295,8 @@ pub fn set_watermarks(geometry: Geometry, options: &WatermarkOptions, min_free_k
 
 /// Sets how much of each zone is kept back from allocations that could use a zone above it.
 ///
-/// The reserve against a zone kind is the managed pages of the zones above, up to that kind and on the
-/// same node, divided by the ratio. After the kernel's `setup_per_zone_lowmem_reserve`.
+/// The reserve against a zone kind is the number of managed pages in the zones above this one, up to that kind and on
+/// the same node, divided by the ratio. The kernel's `setup_per_zone_lowmem_reserve`.
 pub fn set_lowmem_reserves(ratios: &[u32; ZoneKind::COUNT], zones: &mut [ZoneSizing]) {
     for index in 0..zones.len() {
         let managed = |id: ZoneId| zones.iter().find(|zone| zone.id == id).map_or(PageCount(0), |zone| zone.managed);
@@ -323,16 +323,16 @@ pub(crate) fn lowmem_reserve(
     protection
 }
 
-/// Sets watermarks and reserves of all zones from their managed pages, and says which minimum of free
-/// memory, in KiB, came out.
+/// Sets watermarks and reserves of all zones from their managed pages; returns the resulting minimum of free memory in
+/// KiB.
 ///
-/// The order is the kernel's at boot: `init_per_zone_wmark_min` first, and then the huge-page daemon,
-/// whose cap of 5 % counts memory above the high watermarks that were just set. The old contents
-/// of the records have no influence, so a second call changes nothing.
+/// The order is the kernel's at boot: first `init_per_zone_wmark_min`, and then the huge-page daemon, whose cap of 5 %
+/// is a share of the memory above the high watermarks that were just set. The old results in the records have no
+/// influence, so a second call changes nothing.
 ///
 /// # Errors
 ///
-/// [`WatermarkOptionsError`] if an option is out of its range; nothing has changed then.
+/// [`WatermarkOptionsError`] if an option is out of range; nothing has changed then.
 pub fn size_zones(
     geometry: Geometry,
     options: &WatermarkOptions,
@@ -346,9 +346,9 @@ pub fn size_zones(
     Ok(shared.kbytes)
 }
 
-/// How far one CPU's share of a zone's counter may drift before it is folded into the zone's.
+/// How far one CPU's part of a zone counter may drift before it is added to the zone's.
 ///
-/// Grows with the logarithms of the number of CPUs and of the zone's size, up to 125. After the kernel's
+/// Grows with the logarithms of the number of CPUs and of the zone's size, up to 125. The kernel's
 /// `calculate_normal_threshold`.
 #[must_use]
 pub fn stat_threshold(geometry: Geometry, managed: PageCount, online_cpus: u32) -> u32 {

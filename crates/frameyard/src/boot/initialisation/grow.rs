@@ -1,4 +1,4 @@
-//! Growth: initialising one more section, for an allocation that needs it or for an idle worker.
+//! Growth: initialises one more section for an allocation that needs memory, or for an idle worker.
 
 use crate::boot::initialisation::Initialisation;
 use crate::platform::Platform;

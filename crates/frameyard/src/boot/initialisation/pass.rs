@@ -1,8 +1,8 @@
-//! The pass: initialising all deferred memory in parallel.
+//! The parallel pass that initialises all deferred memory.
 //!
-//! Nodes run in parallel. The work of a node is one job or several ([`JobGranularity`]). A job is divided into chunks, and
-//! the node's workers take chunks until none is left. Every worker keeps its own counts and adds them to the node's total
-//! once.
+//! Nodes run in parallel. The work of a node is one job or several ([`JobGranularity`]). A job is divided into chunks,
+//! and the node's workers take chunks until none is left. Each worker keeps its own counts and adds them to the node's
+//! total once, at the end.
 
 use core::ops::Range;
 

@@ -1,11 +1,12 @@
 //! Look-ups outside the largest run, in constant time.
 //!
-//! A table in the control region has two parts. The first has an entry for each section, by its place: it leads from places to frames.
-//! The second leads from frames to places: a hash table, at most half full, of the sections outside the largest run, by their numbers. A
-//! look-up probes entries one behind the other from the section's own slot on, until it finds the section or a free slot.
+//! A table in the control region has two parts. The first has an entry for each section, by its place: it leads from
+//! places to frames. The second leads from frames to places: a hash table, at most half full, of the sections outside
+//! the largest run, by their numbers. A look-up probes entries one after the other from the section's own slot on,
+//! until it finds the section or a free slot.
 //!
-//! The table has 48 to 80 bytes for each section, whose page structures take 2 MiB if the section has 128 MiB. Holes take nothing. A
-//! machine without holes has no table.
+//! The table takes 48 to 80 bytes for each section. For comparison, the page structures of a section of 128 MiB take 2
+//! MiB. Holes take nothing, and a machine without holes has no table.
 
 use crate::memmap::numbering::OUTSIDE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};

@@ -1,8 +1,10 @@
 //! Moving blocks out of a range, several at a time.
 //!
-//! A move of one frame waits for memory in many places: the page structures of both frames, their bytes of the allocation map, and the
-//! stores of the copy, before the next atomic operation. So blocks of one owner are isolated first, up to [`BATCH`] of them. One hold of the
-//! zone lock then takes their [targets](crate::request::contig::targets), one call has the owner move all of them, and one hold frees their old places.
+//! Moving one frame misses the cache in many places: the page structures of both frames, their bytes in the allocation
+//! map, and the stores of the copy, which the next atomic operation waits for. So blocks are moved in batches. First up
+//! to [`BATCH`] blocks of one owner are isolated. One hold of the zone lock then takes their
+//! [targets](crate::request::contig::targets), one call asks the owner to move all of them, and one hold frees their
+//! old places.
 
 use crate::boot::{PageChecks, Poisoning};
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Move, OwnerKind, Owners};

@@ -1,5 +1,5 @@
-//! Obstacles: blocks in the way of a contiguous range. They are read without a lock, so only lasting states are trusted
-//! at once.
+//! Obstacles: blocks in the way of a contiguous range. Their states are read without a lock, so only lasting states are
+//! acted on at once; others are read again later.
 
 use crate::owners::{Block, OwnerKind, Owners};
 use crate::page::{CountedPage, FrameState, Tag};

@@ -1,4 +1,4 @@
-//! Looking for a place where a contiguous range can be made.
+//! Finding a place where a contiguous range can be made.
 
 use crate::gfp::Gfp;
 use crate::owners::Owners;

@@ -1,8 +1,9 @@
 //! Targets: the frames that blocks of a range move to.
 //!
-//! While regions are kept clean, single frames come from the clean regions with the fewest free frames, pageblock by pageblock: a page of
-//! 1 GiB is least likely made there, and neighbouring frames cost fewer cache misses than the frames of a list. All other targets are those
-//! that an ordinary request would get. Zones are asked in the order of the zonelist, as long as they stay above the low watermark.
+//! While regions are kept clean, targets of single frames come from the clean regions with the fewest free frames,
+//! pageblock by pageblock. Those regions are the least likely to become a page of 1 GiB, and neighbouring frames cost
+//! fewer cache misses than frames from a list. All other targets are the blocks that an ordinary request would get.
+//! Zones are tried in the order of the zonelist, as long as they stay above the low watermark.
 
 use crate::memmap::Located;
 use crate::owners::{Block, Owners, ReclaimRequest};

@@ -1,15 +1,16 @@
-//! A packed batch: a batch of blocks that is stored in the page structures of its own members.
+//! A packed batch: a batch of blocks stored in the page structures of its own members.
 //!
-//! The *head* is the first block of the batch. Its page holds the size of the batch, the link to the next batch of the chain and
-//! the indices of the next ten blocks. The pages of these *members* hold ten further indices each, as far as the batch needs
-//! them. A batch of 64 blocks needs no memory of its own; packing, moving or unpacking it touches seven pages instead of 64.
+//! The *head* is the first block of the batch. Its page has the size of the batch, the link to the next batch of the
+//! chain, and the indices of the next ten blocks. The pages of these *members* have ten more indices each, as far as
+//! the batch needs them. So a batch of 64 blocks needs no memory of its own, and packing, moving or unpacking it
+//! touches seven pages instead of 64.
 //!
-//! If the blocks follow each other at equal steps, as neighbours from one larger block do, the head holds the step instead of
-//! indices, and no other page is touched.
+//! If the blocks are at equal distances, as neighbours from one larger block are, the head stores the distance instead
+//! of indices, and no other page is touched.
 //!
-//! Packing leaves the word of counts alone: a thread that found the page by number may still read there whether it has users.
-//! Pages beyond those that store indices keep nothing but their tag, if they have one. The caller of each function owns all blocks
-//! of the batch.
+//! Packing does not touch the word of counts, because a thread that found the page by number may still read there
+//! whether it has users. Pages that store no indices keep only their tag, if they have one. The caller of each function
+//! owns all blocks of the batch.
 
 use crate::memmap::MemMap;
 use crate::page::{COUNTS, FrameName, Link, PAYLOAD_WORDS, PageRef};

@@ -1,47 +1,49 @@
-//! Free frames as bits: one for each frame, or one word for all frames of a pageblock that is free as a whole.
+//! Free frames as bits: one bit for each frame, or a single state word for a pageblock that is free as a whole.
 //!
-//! An allocator that keeps free frames on lists through their page structures touches a cache line of 64 bytes for each frame that comes or
-//! goes, and merges buddies one by one. Here 512 neighbours share a cache line of bits: a refill takes 64 frames with one exchange, a free
-//! sets a bit. Nothing merges, and no lock is taken. A pageblock that was freed as one block has no bits at all: its state says that it is
-//! free.
+//! An allocator that links free frames through their page structures touches a cache line of 64 bytes for each frame
+//! that it takes or frees, and merges buddies one by one. Here the bits of 512 neighbouring frames share one cache
+//! line: a refill takes up to 64 frames with one exchange, and a free sets a bit. Nothing needs to merge, and no lock
+//! is taken. A pageblock that was freed as one block has no bits at all: its state word says that it is free.
 //!
 //! # Structure
 //!
 //! | part | holds |
 //! |---|---|
 //! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
-//! | [`listing`], [`lists`] | which lines have free frames, by type, how full they are, and their largest free run |
+//! | [`listing`], [`lists`] | which lines have free frames, by type, fullness and largest free run |
 //! | [`slot`] | the line that a CPU keeps reserved |
 //! | [`total`] | how many frames are free |
 //!
-//! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it until it has nothing
-//! more that fits; so two CPUs seldom take from one line. A reservation is a courtesy: anybody may take from any line at any time.
+//! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it
+//! until nothing there fits, so two CPUs seldom take from the same line. A reservation is only a courtesy: anybody may
+//! take from any line at any time.
 //!
 //! # When what happens
 //!
 //! | event | action |
 //! |---|---|
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
-//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
-//! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
-//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, several at once, which are never reserved |
+//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange (order 7: two, order 8: four) |
+//! | the reserved line has nothing that fits | release it and reserve the fullest line with a run that is large enough |
+//! | only whole lines have such a run, and a refill wants a line's worth | take several whole lines at once; these are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits, if it has any |
-//! | a block is freed | set its bits; if that makes the line's largest run larger, note it |
-//! | a whole line is freed, or blocks that make up one | list it as *packed*: whole, without bits |
-//! | single frames are wanted of a packed line | reserve it, then set its bits |
-//! | a line is wanted | list a few of those noted anew first |
+//! | a block is freed | set its bits; if the line's largest run grows, note the line |
+//! | a whole line is freed, or blocks that make up one | list it as *packed*: free as a whole, without bits |
+//! | single frames are wanted from a packed line | reserve it, then set its bits |
+//! | a line is wanted | first list a few of the noted lines anew |
 //!
 //! # Invariants
 //!
-//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. The CPU that takes a packed line off its list
-//!   owns its frames. All else is hints and courtesy.
-//! - At rest every line with free frames is on a list that its largest run allows, or noted, or reserved: see [`listing`].
+//! - Only the owner of a frame sets its bit, and whoever clears the bit becomes the owner. The CPU that takes a packed
+//!   line off its list owns its frames. Everything else is hints and courtesy.
+//! - At rest, every line with free frames is either on a list that fits its largest run, or noted, or reserved; see
+//!   [`listing`].
 //!
 //! # Processes that write at random
 //!
-//! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
-//! that lead nowhere, and looks at each line once.
+//! Other processes that share the yard may write anything to the tables. An invalid number is treated as if nothing
+//! were there. Loops still end: a search clears invalid hints and looks at each line only once.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Collecting: frames leave the bits for the free lists, a line in each hold of the zone lock.
+//! Collecting: moving frames from the bits to the free lists, one line in each hold of the zone lock.
 
 use crate::memmap::MapBlock;
 use crate::page::Tag;

@@ -1,4 +1,5 @@
-//! Counting: each CPU counts what it takes and frees for itself ([`Total`](crate::store::bits::bitmap::Total)).
+//! Counting: each CPU keeps its own count of the frames that it takes and frees
+//! ([`Total`](crate::store::bits::bitmap::Total)).
 
 use crate::platform::{Access, Platform};
 use crate::store::bits::{CpuBits, State};

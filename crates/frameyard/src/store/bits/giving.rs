@@ -1,4 +1,4 @@
-//! Giving: what is freed becomes bits, on the way from an overflowing list or at once.
+//! Giving: freed blocks become bits, either when a per-CPU list overflows or at once.
 
 use crate::memmap::MapPlace;
 use crate::page::Tag;

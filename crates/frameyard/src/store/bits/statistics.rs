@@ -1,4 +1,4 @@
-//! What the bits count.
+//! The counters of the store `bits`.
 
 use crate::platform::Platform;
 use crate::store::statistics::{counters, read};

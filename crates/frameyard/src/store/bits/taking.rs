@@ -1,5 +1,5 @@
-//! Taking: a refill takes blocks of the line that its CPU has reserved, and reserves the next one. One that wants as many blocks as a line has
-//! takes whole lines, unless fuller ones fit.
+//! Taking: a refill takes blocks from the line that its CPU has reserved, and reserves another when nothing there fits.
+//! A refill that wants at least a line's worth of blocks takes whole lines, unless there are fuller lines that fit.
 
 use crate::page::Tag;
 use crate::platform::{Access, Platform};

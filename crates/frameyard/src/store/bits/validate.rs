@@ -1,4 +1,4 @@
-//! The equations of the bits, and of the lines that they make up: whether they hold, and how they come to hold again.
+//! The counting equations of the bits and of their lines: checking them, and restoring them after a fork.
 
 use crate::platform::Platform;
 use crate::store::{Found, Unsound, compare};

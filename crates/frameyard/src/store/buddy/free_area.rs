@@ -1,7 +1,7 @@
 //! The free lists of a zone, by order and migration type, and the only functions that change them.
 //!
-//! [`LockedZone::add_block`] and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step,
-//! and tell the transfer mechanisms of each block ([`BlockHooks`]).
+//! [`LockedZone::add_block`] and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters
+//! consistent, and tell the transfer mechanisms about each block ([`BlockHooks`]).
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Link, Residence, Tag};

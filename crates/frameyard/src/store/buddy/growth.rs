@@ -1,4 +1,5 @@
-//! Growth: deferred memory becomes free when its page structures are initialised, and frames leave the zone and come back.
+//! Growth: adding deferred memory to the free lists once its page structures are initialised, and frames that leave the
+//! zone and come back.
 
 use crate::page::Residence;
 use crate::platform::Platform;

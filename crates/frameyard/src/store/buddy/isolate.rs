@@ -1,18 +1,18 @@
-//! Isolated pageblocks: nothing is allocated from them, and what is freed there stays there.
+//! Isolated pageblocks: nothing is allocated from them, and frames freed there stay there.
 //!
 //! # Protocol
 //!
-//! A pageblock is isolated and restored under the zone lock, type and free lists together. So under the lock every free block of an
-//! isolated pageblock is on an Isolate list, which no request searches, and no block on any other list lies in one. Frames can
-//! still leave an isolated pageblock from per-CPU lists. They get there without the zone lock, by the type that the free read
-//! before: a free that began before the isolation may put its frame on a list after it, once. So an isolator drains the lists as
-//! long as it finds frames of the range that are neither free nor allocated; a frame freed later sees the type Isolate and goes to
-//! the zone directly.
+//! Isolating and restoring a pageblock changes its type and its free lists in one hold of the zone lock. So under the
+//! lock, every free block of an isolated pageblock is on an Isolate list, which no request searches, and no block on
+//! any other list is in an isolated pageblock. Frames can still be allocated from per-CPU lists. They get there without
+//! the zone lock, by the type that the free has read: a free that began before the isolation may put its frame on a
+//! list after it, once. So an isolator drains the lists as long as it finds frames of the range that are neither free
+//! nor allocated. A later free sees the type Isolate and goes directly to the zone.
 //!
-//! Only the taker of a range decides, under the lock, that all of it is free, and takes it in the same hold.
+//! Only the taker of a range decides that all of it is free, under the lock, and takes it in the same hold.
 //!
-//! Only the isolator of a pageblock restores it: a second isolation is refused. A pageblock keeps its old type in its own byte, so
-//! isolators store nothing.
+//! Only the isolator of a pageblock restores it, because a second isolation is refused. A pageblock keeps its old type
+//! in its own word, so isolators need not store it.
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};

@@ -3,9 +3,10 @@
 //! The [published](crate::store::published) ways are compared with this one, and fall back to it.
 //!
 //! A refill or drain takes the zone lock once, however many blocks it moves. A drain picks its blocks before it takes
-//! the lock, without a look at their pages, and reads the pages of their buddies on every level. So merging under the lock finds its
-//! cache lines. It frees neighbours as one block. The kernel does less: it picks under the lock and reads nothing ahead (up to 4.16),
-//! or reads only first buddies (from 4.17 on, `free_pcppages_bulk`), and frees each page by itself.
+//! the lock, without looking at their pages, and reads the pages of their buddies at every order, so that merging under
+//! the lock hits the cache. It frees neighbours as one block. The kernel does less: it picks under the lock and reads
+//! nothing ahead (up to 4.16), or reads only first buddies (from 4.17 on, `free_pcppages_bulk`), and frees each page by
+//! itself.
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Tag};

@@ -1,8 +1,9 @@
-//! Free blocks on their way to the host and back. They leave the lists a few at a time, so that allocation continues.
+//! Free-page reporting: blocks whose memory goes back to the host. They leave the free lists a few at a time, so that
+//! allocation continues.
 //!
-//! Meanwhile they are in transit: no request can allocate them, and nothing merges with them. They come back as reported blocks. A
-//! reported block behaves like any free block. Its parts stay reported when it is split; a block merged from two is reported if
-//! both are. An allocation ends the state, because it gives the frames a new tag.
+//! Meanwhile they are in transit: no request can allocate them, and nothing merges with them. They come back as
+//! reported blocks. A reported block behaves like any free block. Its parts stay reported when it is split; a block
+//! merged from two is reported if both are. Allocating a block ends this state, because it gives the frames a new tag.
 
 use crate::page::{FrameState, Residence};
 use crate::platform::Platform;

@@ -1,4 +1,4 @@
-//! Clusters: single free pages that are neighbours on a free list and leave or join it together.
+//! Clusters: single free pages that are neighbours on a free list, and leave or join it together.
 //!
 //! A zone has a fixed number of cluster records in the control region ([`tables`]), and a bit for each that says whether it is in
 //! use. A record is one word ([`record`]): the cluster's last page on the list, its number of pages, how many of them skipped
@@ -13,12 +13,12 @@
 //!
 //! # Protocol
 //!
-//! A record is free, listed, or held by one CPU. Lists and listed records change under the zone lock. A held record belongs to a
-//! cluster in transit: detached from its list, or about to be spliced in. Its holder walks the pages without the lock, and
-//! meanwhile they look free and are not. So code that finds a free page by number reads the record that the page names, under the
-//! lock: only a page of a listed cluster is on a list
-//! ([`LockedZone::is_listed`](crate::zone::view::LockedZone::is_listed)). Merging, moving or isolating a pageblock, taking a range
-//! and compaction all do.
+//! A record is free, listed, or held by one CPU. Lists and listed records change under the zone lock. A held record
+//! belongs to a cluster in transit, either detached from its list or about to be spliced in. Its holder walks the pages
+//! without the lock, and meanwhile they look free although they are not. So code that finds a free page by number also
+//! reads, under the lock, the record that the page names: only a page of a listed cluster is on a list
+//! ([`LockedZone::is_listed`](crate::zone::view::LockedZone::is_listed)). Merging, moving or isolating a pageblock,
+//! taking a range, and compaction all do this.
 //!
 //! Tag and record suffice although the holder changes pages while other CPUs read them:
 //!
@@ -45,8 +45,8 @@
 //!
 //! # Counting equations
 //!
-//! - A listed record's size = its pages, which are consecutive on one list and end with its tail; likewise the pages of them that
-//!   skipped merging.
+//! - A listed record's size = the number of its pages, which are consecutive on one list and end with its tail;
+//!   likewise for the pages among them that skipped merging.
 //! - Bits set = records that are not free = `used`. At rest all of these are listed.
 
 mod detach;

@@ -1,5 +1,5 @@
-//! Deferred merge (skip-merge): a drain frees single pages without a look at their buddies, and merges them when a caller needs
-//! large blocks.
+//! Deferred merge (skip-merge): a drain frees single pages without looking at their buddies. They are merged when a
+//! caller needs large blocks.
 //!
 //! A single page that a drain frees goes to the head of its list with a mark in its tag; the page of its buddy is not read.
 //! Merging is deferred while the zone's count of considered compactions is 0 (compaction has not failed lately) and the zone is
@@ -7,11 +7,11 @@
 //!
 //! # Merging
 //!
-//! [`merge_range`] walks pageblocks page by page without a lock and looks for marked pages whose buddies look free. It checks
-//! each hit again under the zone lock and merges it. Compaction calls it for every pageblock that it passes, [`collect`] calls
-//! it for the whole zone: before a request fails and after a change of the policy. A request that must not wait has a few pageblocks
-//! merged before it fails ([`merge_some`]). Under a policy that does not defer merging,
-//! `collect` also removes the marks of all other pages.
+//! [`merge_range`] walks pageblocks page by page without a lock and looks for marked pages whose buddies look free. It
+//! checks each hit again under the zone lock and merges it. Compaction calls it for every pageblock that it passes,
+//! [`collect`] calls it for the whole zone: before a request fails and after a change of the policy. For a request that
+//! must not wait, only a few pageblocks are merged before it fails ([`merge_some`]). Under a policy that does not defer
+//! merging, `collect` also removes the marks of all other pages.
 //!
 //! # Counting equation
 //!

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// The broken protection. Shuttle ignores orderings, so weakened orderings have no effect there.
+/// A protection that can be broken. Shuttle ignores orderings, so weakened orderings have no effect there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weakness {
     /// Nothing.
@@ -22,11 +22,11 @@ pub enum Weakness {
     SplitIntersection,
     /// A bitwise union is a load and a store.
     SplitUnion,
-    /// A bitwise union reports that it has set all its bits, also those that were set before.
+    /// A bitwise union reports that it has set all its bits, even those that were set before.
     UnionReportsAll,
-    /// Release stores of words of this size, in bytes, are relaxed.
+    /// Release stores of words of this size (in bytes) are relaxed.
     RelaxedStoresOf(usize),
-    /// Acquire loads of words of this size, in bytes, are relaxed.
+    /// Acquire loads of words of this size (in bytes) are relaxed.
     RelaxedLoadsOf(usize),
     /// Bitwise intersections are relaxed.
     RelaxedIntersections,
@@ -49,17 +49,17 @@ pub enum Weakness {
     PageblocksPublishedRelaxed,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.
     MappedUnlocked,
-    /// Between a change of a line's state and the look at its bits stands no fence.
+    /// There is no fence between a change of a line's state and the look at its bits.
     ListedUnfenced,
-    /// Between a free into a line and the look at its state stands no fence.
+    /// There is no fence between a free into a line and the look at its state.
     FreedUnfenced,
     /// A search does not look at a line again after it has removed the note that the line has grown.
     NotedOnce,
-    /// A line that was listed as whole is taken without a look at its bits.
+    /// A line that was listed as whole is taken without looking at its bits.
     WholeNotChecked,
-    /// A hint that was cleared is not set again where it is needed by now.
+    /// A hint that was cleared is not set again if it has become necessary.
     HintsNotRestored,
-    /// A summary bit that was cleared is not set again where it is needed by now.
+    /// A summary bit that was cleared is not set again if it has become necessary.
     SummariesNotRestored,
     /// A summary bit is set again without those above it.
     RestoredOnOneLevel,
@@ -71,13 +71,14 @@ pub enum Weakness {
     PutBackUnlisted,
     /// A CPU puts a line into a slot that another thread has filled.
     SlotOverwritten,
-    /// A CPU that counts looks whether the total is exact before it counts.
+    /// A CPU looks whether the total is exact before it counts, not afterwards.
     ExactnessReadFirst,
-    /// Between counting and the look whether the total is exact, and between making it exact and adding the parts, is no fence.
+    /// There is no fence between counting and looking whether the total is exact, nor between making it exact and
+    /// adding the parts.
     CountedUnfenced,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
-    /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.
+    /// A free that bypasses the per-CPU lists reads the type of the pageblock before it takes the zone lock.
     TypeReadUnlocked,
     /// The lock-free pin does not read the page-table entry again.
     EntriesNotRechecked,
@@ -95,7 +96,7 @@ pub enum Weakness {
     PartsGotWithoutHead,
     /// A thread that has got references on a device page does not check that it is still the page it looked up.
     PageNotRechecked,
-    /// A thread that has looked up a device enters the one that has the row by then.
+    /// A thread that has looked up a device enters whichever device has the row by then.
     GenerationNotCompared,
     /// Tails become shared while a thread may be between reading a count there and the exchange.
     NoGracePeriod,

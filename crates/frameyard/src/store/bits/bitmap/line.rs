@@ -1,7 +1,8 @@
-//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame, which has no owner.
+//! A line: the bits of up to 512 neighbouring frames, in one cache line. A set bit means that the frame is free and has
+//! no owner.
 //!
-//! The CPU that clears a bit owns the frame, and the owner that sets it gives the frame up. Nothing else decides ownership, so every method
-//! here is safe to call at any time, on any CPU.
+//! The CPU that clears a bit becomes the owner of the frame, and an owner that sets it gives the frame up. Nothing else
+//! decides ownership, so every method here may be called at any time, on any CPU.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering, fence, fence_in_models, is_broken};

@@ -1,44 +1,47 @@
-//! Listing: which lines have free frames, by migration type, how full they are, and their largest free run.
+//! Listing: which lines have free frames, by migration type, fullness and largest free run.
 //!
 //! # Structure
 //!
-//! A line has one *state word*: on no list, on one list, or reserved. A list is a bitmap with a bit for each line of the yard, and two
-//! levels of summary: a bit for each cache line below that is not zero. The lists of a migration type are numbered by the largest run of their
-//! lines, and of one run fullest first; then come the whole lines and the reserved ones.
+//! A line has one *state word*, which says whether it is on no list, on one list, or reserved. A list is a bitmap with
+//! a bit for each line of the yard, and two levels of summary, in which a bit is set for each cache line of the level
+//! below that is not zero. The lists of a migration type are numbered by the largest run of their lines and, for the
+//! same run, by fullness, fullest first. After these come the whole lines and the reserved ones.
 //!
 //! # Protocol
 //!
-//! The state word decides which list a line is on. The bits of lists are *hints*: they lead to lines, and may be stale.
+//! The state word decides which list a line is on. The bits of lists are only *hints*: they lead to lines, and may be
+//! stale.
 //!
-//! - A line is put on a list by a compare-exchange of its state, then its hint is set, together with those of its neighbours if they are listed at
-//!   once.
-//! - It is taken off by a compare-exchange of its state, then its hint is cleared.
-//! - A CPU that clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
-//!   word and its bit in the summary.
+//! - To put a line on a list, a CPU changes the state with a compare-exchange and then sets the hint, together with the
+//!   hints of neighbouring lines if these are listed at the same time.
+//! - To take it off, a CPU changes the state with a compare-exchange and then clears the hint.
+//! - A CPU that has cleared a hint looks at the state again, and sets the hint again if the line is on that list by
+//!   now. The same protocol applies to a word and its bit in the summary.
 //!
 //! A free looks at the state after it has set the bits:
 //!
-//! - If the list allows the run that the free has made, it does nothing.
-//! - If not, or if the line is on no list, it notes that the line has *grown* ([`Listing::note_grown`]). That is a bitmap like those of lists, and
-//!   most frees find the note there. The next search lists such lines by their bits ([`Listing::look_at_grown`]), then removes their notes, and
-//!   looks at the bits again. A free looks for the note after it has set bits.
-//! - If the line is reserved, it does nothing. The CPU that ends a reservation looks at the bits after the change of the state
-//!   ([`Listing::leave`]).
+//! - If the run that the free has made is allowed on the line's list, it does nothing.
+//! - If not, or if the line is on no list, it notes that the line has *grown* ([`Listing::note_grown`]). The notes are
+//!   a bitmap like those of lists, and most frees find the note set already. The next search lists such lines by their
+//!   bits ([`Listing::look_at_grown`]), removes their notes, and then looks at the bits again. A free looks for the
+//!   note after it has set bits.
+//! - If the line is reserved, it does nothing. A CPU that ends a reservation looks at the bits after it has changed the
+//!   state ([`Listing::leave`]).
 //!
 //! All these accesses are sequentially consistent, so one of the two sees the other.
 //!
-//! A whole line that is freed at once is *packed* ([`Listing::pack`]): it gets no bits, and the compare-exchange of its state is what frees its
-//! frames, or takes them.
+//! A line that is freed as one block is *packed* ([`Listing::pack`]): it gets no bits, and a compare-exchange on its
+//! state frees or takes all of its frames.
 //!
-//! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
-//! fail only if memory is exhausted has to look at the bits of all lines in the end.
+//! A search can miss a line that moves from one list to another, or whose hint or summary bit is cleared and set again.
+//! So a request that may fail only if memory is exhausted has to look at the bits of all lines in the end.
 //!
 //! # Invariants, at rest
 //!
-//! - A line on no list has no free frame, or has grown.
-//! - The largest free run of a listed line is at most that of its list, or the line has grown: a search by run misses none. It may be smaller; a
-//!   search that finds it so lists the line anew.
-//! - The hint of each listed line is set, or the line has grown, and each summary bit above a word that is not zero is set.
+//! - A line that is on no list has no free frame, or is noted as grown.
+//! - The largest free run of a listed line is at most that of its list, or the line is noted as grown. So a search by
+//!   run misses no line. The run may be smaller; a search that notices this lists the line anew.
+//! - The hint of each listed line is set, or the line is noted as grown. Each summary bit above a non-zero word is set.
 
 use core::ops::Range;
 

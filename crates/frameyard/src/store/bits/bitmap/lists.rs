@@ -1,4 +1,4 @@
-//! The lists of lines: by migration type, largest run and fullness, and the notes of lines that have grown.
+//! The lists of lines, by migration type, largest run and fullness, and the notes about lines that have grown.
 
 use core::ops::Range;
 

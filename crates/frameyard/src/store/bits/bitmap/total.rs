@@ -1,13 +1,14 @@
-//! How many frames are free, counted by each CPU for itself.
+//! The number of free frames, which each CPU counts for itself.
 //!
-//! A CPU counts in a word of its own, its *part*, and adds that to the zone's *total* when it is off by more than a limit. So the total is
-//! near the truth, and no line is shared in steady state. Where a decision depends on what was left out, the total becomes *exact*: all parts
-//! are added once, and each CPU adds at once what it counts, until one of them finds the total far from where that began.
+//! A CPU counts in a word of its own, its *part*, and adds the part to the zone's *total* when it exceeds a limit. So
+//! the total is nearly right, and CPUs share no cache line in steady state. If a decision depends on what has not been
+//! added, the total is made *exact*: all parts are added once, and from then on each CPU adds what it counts at once,
+//! until one of them finds that the total has moved far from where it was.
 //!
 //! # Protocol
 //!
-//! A CPU counts, then looks whether the total is exact. The one that makes it exact notes that, then adds all parts. These accesses are
-//! sequentially consistent, so one of the two adds what was counted.
+//! A CPU first counts, and then looks whether the total is exact. The CPU that makes it exact first notes that, and
+//! then adds all parts. These accesses are sequentially consistent, so one of the two adds what was counted.
 
 use crate::sync::{AtomicU64, Ordering, all_atomic, fence_in_models, is_broken};
 

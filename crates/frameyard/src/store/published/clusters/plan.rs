@@ -2,11 +2,12 @@
 //!
 //! # Protocol
 //!
-//! A plan walks from cluster to cluster without the lock: the first page names the record, the record names the last page, the
-//! last page links to the first page of the next cluster. All of it may change at any moment, so the walk follows links only into
-//! memory that has page structures, and relies on nothing that it read. Under the lock every read is repeated and must give the
-//! same value: then the clusters stand at the head of the list one behind the other, as planned. They are taken off together, and
-//! the detachment is in progress like any other. If a value differs nothing changes, and the caller walks under the lock instead.
+//! A plan walks from cluster to cluster without the lock: the first page names the record, the record names the last
+//! page, the last page links to the first page of the next cluster. All of it may change at any moment, so the walk
+//! follows links only into memory that has page structures, and relies on nothing that it read. Under the lock, every
+//! read is repeated and must give the same value. If so, the clusters are at the head of the list one after the other,
+//! as planned; they are taken off together, and the detachment is in progress like any other. If a value differs,
+//! nothing changes, and the caller walks under the lock instead.
 //!
 //! The repeated reads do not depend on each other, unlike those of a walk, and their cache lines are near: that is what the plan
 //! saves under the lock. For the same reason it reads beforehand the zone's words that the detachment changes.

@@ -1,4 +1,4 @@
-//! What clusters count.
+//! The counters of clusters.
 
 use crate::store::statistics::{counters, read};
 use crate::sync::{AtomicU64, all_atomic};

@@ -154,7 +154,7 @@ impl OwnedYard {
             .fold((0_u64, 0), |(blocks, frames), block| (blocks + 1, frames + block.order.pages().0));
         if blocks > 0 {
             eprintln!(
-                "frameyard: a yard is dropped with {blocks} blocks ({frames} frames) that were not freed; \
+                "frameyard: a yard is dropped, but not all of its blocks were freed: {blocks} with {frames} frames; \
                  `stats().allocated_blocks()` lists them"
             );
         }

@@ -57,7 +57,7 @@ impl HostPlan {
                 Ok(plan) if fits(&plan) => plan,
                 _ => make(first)?,
             };
-            // No process can have a yard that does not fit: it will be refused.
+            // A yard that does not fit is refused later. It takes no numbers.
             let end = if fits(&plan) { plan.end().0 } else { used };
             match USED.compare_exchange(used, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(plan),
@@ -66,8 +66,8 @@ impl HostPlan {
         }
     }
 
-    /// The plan that `make` makes for yards that begin at a frame number or behind it, with numbers that a yard of another process hardly has: a
-    /// process may use several shared yards.
+    /// The plan that `make` makes for yards that begin at a frame number or behind it, with numbers that yards of other
+    /// processes are unlikely to have: a process may use several shared yards.
     pub(super) fn with_random_numbers(
         geometry: Geometry,
         make: &dyn Fn(Pfn) -> Result<Self, HostYardError>,
@@ -244,7 +244,7 @@ mod tests {
             assert!((plan.memory[0].0.start.0 * geometry.page_size().0).is_multiple_of(1 << 30), "{plan:?}");
             ends.push(plan.end());
         }
-        // What no process can have uses up no numbers.
+        // A yard too large for any process uses up no numbers.
         let make = |first| HostPlan::new(&host, Geometry::X86_64, ByteSize(1 << 62), first);
         HostPlan::with_numbers_of_its_own(Geometry::X86_64, &make).unwrap();
         let make = |first| HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(4), first);

@@ -215,3 +215,26 @@ fn stale_hints_of_any_kind_are_cleared() {
     (0..9000).for_each(|line| fixture.leave(line));
     fixture.assert_all_free();
 }
+
+#[test]
+fn lines_that_are_freed_together_are_found_in_each_word_and_list() {
+    let fixture = Fixture::empty(200, 9);
+    let types = [MOVABLE, MigrateType::Unmovable];
+    // Neighbours in several words of hints, with a change of type inside a word, and some far apart.
+    let lines: Vec<(usize, MigrateType)> =
+        (3..140).chain([199, 150]).map(|line| (line, types[usize::from(line % 50 > 30)])).collect();
+    assert_eq!(fixture.bits.free_several_whole(&Plain, lines.iter().copied()), (lines.len(), Ok(())));
+    fixture.assert_sound();
+    for list_type in types {
+        let mut expected: Vec<usize> = lines.iter().filter(|line| line.1 == list_type).map(|line| line.0).collect();
+        expected.sort_unstable();
+        let mut found: Vec<usize> =
+            std::iter::from_fn(|| fixture.bits.take_whole(&Plain, list_type, (0..fixture.lines, 0), |_| list_type))
+                .collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{list_type}");
+    }
+    let twice = [(7, MOVABLE), (7, MOVABLE), (8, MOVABLE)];
+    assert_eq!(fixture.bits.free_several_whole(&Plain, twice.into_iter()), (3, Err(AlreadyFree)));
+    fixture.assert_sound();
+}

@@ -102,7 +102,6 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",
-    "frameyard-sim-workloads",
     "frameyard-jemalloc",
     "frameyard-mimalloc",
     "frameyard-malloc",

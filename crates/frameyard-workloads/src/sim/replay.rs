@@ -18,8 +18,8 @@ use frameyard_traces::replay::{
     CopyCounts, CopyPlace, FreeMemory, Pausing, ReplayCopies, ReplayPlan, SetUp, SetUpError, YardCounts,
 };
 
-use crate::sockets::cpu_of_socket;
-use crate::time_spent::TimeSpent;
+use crate::sim::sockets::cpu_of_socket;
+use crate::sim::time_spent::TimeSpent;
 
 /// The time, for each operation of the CPU that has most, within which copies start. An operation takes about ten times as long.
 const START_EACH: Picos = Picos::from_ns(10);

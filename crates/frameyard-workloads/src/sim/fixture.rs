@@ -3,14 +3,14 @@
 
 use std::cell::RefCell;
 
+use crate::WorkloadError;
+use crate::fixture::destroy;
 use frameyard::boot::PcpReset;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Geometry, PageCount};
 use frameyard_sim::{ListAccess, Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
-use frameyard_workloads::WorkloadError;
-use frameyard_workloads::fixture::destroy;
 
 /// Host memory per simulated frame: its page structure, the state of its cache line, and a share of the other tables.
 const HOST_BYTES_EACH: u64 = 64 + 8 + 8;

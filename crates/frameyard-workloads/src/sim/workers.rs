@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 
+use crate::report::{Abandoned, TaskProblem, TaskReport};
+use crate::{TaskMode, TaskSpec, WorkloadError};
 use frameyard::CpuId;
 use frameyard_sim::SimPlatform;
 use frameyard_vm::AddressSpace;
-use frameyard_workloads::report::{Abandoned, TaskProblem, TaskReport};
-use frameyard_workloads::{TaskMode, TaskSpec, WorkloadError};
 
-use crate::driver::Driver;
-use crate::fixture::SimFixture;
-use crate::runtime::{Exchange, SimRuntime};
+use crate::sim::driver::Driver;
+use crate::sim::fixture::SimFixture;
+use crate::sim::runtime::{Exchange, SimRuntime};
 
 /// Which tasks share an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

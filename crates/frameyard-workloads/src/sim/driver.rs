@@ -4,11 +4,11 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::counts::Counts;
 use frameyard_sim::{Picos, Profile};
-use frameyard_workloads::counts::Counts;
 
-use crate::fixture::SimFixture;
-use crate::time_spent::TimeSpent;
+use crate::sim::fixture::SimFixture;
+use crate::sim::time_spent::TimeSpent;
 
 /// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

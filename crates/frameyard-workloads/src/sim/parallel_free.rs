@@ -2,15 +2,15 @@
 
 use std::num::NonZeroUsize;
 
-use frameyard_workloads::counts::Counts;
-use frameyard_workloads::parallel_free::{self, FreeRun, huge_mapped, touched};
-use frameyard_workloads::{Pages, Setting, TaskMode, WorkloadError};
+use crate::counts::Counts;
+use crate::parallel_free::{self, FreeRun, huge_mapped, touched};
+use crate::{Pages, Setting, TaskMode, WorkloadError};
 
-use crate::driver::{Driver, Plan};
-use crate::fixture::SimFixture;
-use crate::time_spent::{TimeSpent, whole_ns};
-use crate::virtual_time::SimRun;
-use crate::workers::{SimWorkers, Spaces};
+use crate::sim::driver::{Driver, Plan};
+use crate::sim::fixture::SimFixture;
+use crate::sim::time_spent::{TimeSpent, whole_ns};
+use crate::sim::virtual_time::SimRun;
+use crate::sim::workers::{SimWorkers, Spaces};
 
 /// Runs `parallel-free`. Tasks prefer `pages`.
 ///

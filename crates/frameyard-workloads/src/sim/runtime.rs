@@ -3,14 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use crate::kernbench::CpuWork;
+use crate::report::{Abandoned, TaskReport};
+use crate::{Piece, Runtime};
 use frameyard::{CpuId, Platform};
 use frameyard_sim::{CostId, Picos};
-use frameyard_workloads::kernbench::CpuWork;
-use frameyard_workloads::report::{Abandoned, TaskReport};
-use frameyard_workloads::{Piece, Runtime};
 
-use crate::driver::Driver;
-use crate::time_spent::whole_ns;
+use crate::sim::driver::Driver;
+use crate::sim::time_spent::whole_ns;
 
 /// The queue through which tasks of one process hand each other address ranges to free.
 pub(crate) type Exchange = RefCell<VecDeque<Piece>>;

@@ -1,13 +1,13 @@
 //! `alloc` in virtual time.
 
+use crate::alloc::{AccessKind, AllocRun, AllocWorkload};
+use crate::fixture::check_all_is_back;
+use crate::{TaskRunner, WorkloadError};
 use frameyard::CpuId;
 use frameyard_sim::{Machine, SimYard};
-use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
-use frameyard_workloads::fixture::check_all_is_back;
-use frameyard_workloads::{TaskRunner, WorkloadError};
 
-use crate::fixture::{SimOptions, create_yard};
-use crate::tasks::SimTasks;
+use crate::sim::fixture::{SimOptions, create_yard};
+use crate::sim::tasks::SimTasks;
 
 /// Runs `alloc` on a new yard without owners, with the tasks on the CPUs from 0 on. A run that warms up comes first, except before a cold
 /// one. Afterwards checks that the yard is valid and every frame is free.

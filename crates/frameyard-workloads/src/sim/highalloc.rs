@@ -3,17 +3,17 @@
 
 use std::cell::RefCell;
 
+use crate::background::{self, NAP};
+use crate::highalloc::{self, HighallocPlan, HighallocRun};
+use crate::{Setting, WorkloadError};
 use frameyard::{CpuId, NodeId};
 use frameyard_sim::{Picos, SimPlatform};
-use frameyard_workloads::background::{self, NAP};
-use frameyard_workloads::highalloc::{self, HighallocPlan, HighallocRun};
-use frameyard_workloads::{Setting, WorkloadError};
 
-use crate::driver::{Driver, Plan};
-use crate::fixture::SimFixture;
-use crate::time_spent::{TimeSpent, whole_ns};
-use crate::virtual_time::{SimRun, picoseconds};
-use crate::workers::{Companion, SimWorkers, Spaces};
+use crate::sim::driver::{Driver, Plan};
+use crate::sim::fixture::SimFixture;
+use crate::sim::time_spent::{TimeSpent, whole_ns};
+use crate::sim::virtual_time::{SimRun, picoseconds};
+use crate::sim::workers::{Companion, SimWorkers, Spaces};
 
 /// Time between two checks whether memory is full.
 const INTERVAL: Picos = Picos::from_ns(100_000);

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::num::NonZeroU32;
 
+use crate::{TaskError, TaskRunner, WorkloadError};
 use frameyard::CpuId;
 use frameyard_sim::SimYard;
-use frameyard_workloads::{TaskError, TaskRunner, WorkloadError};
 
-use crate::fixture::refused;
-use crate::time_spent::whole_ns;
+use crate::sim::fixture::refused;
+use crate::sim::time_spent::whole_ns;
 
 /// Tasks on virtual CPUs.
 pub(crate) struct SimTasks<'y, F> {

@@ -1,14 +1,14 @@
 //! `frag` in virtual time: memory is fragmented in no time, then tasks free and allocate random frames on virtual CPUs.
 
+use crate::WorkloadError;
+use crate::fixture::check_all_is_back;
+use crate::frag::{FragPoint, FragWorkload};
 use frameyard::CpuId;
 use frameyard_sim::{Machine, Topology};
-use frameyard_workloads::WorkloadError;
-use frameyard_workloads::fixture::check_all_is_back;
-use frameyard_workloads::frag::{FragPoint, FragWorkload};
 
-use crate::fixture::{SimOptions, create_yard};
-use crate::sockets::cpu_of_socket;
-use crate::tasks::SimTasks;
+use crate::sim::fixture::{SimOptions, create_yard};
+use crate::sim::sockets::cpu_of_socket;
+use crate::sim::tasks::SimTasks;
 
 /// Runs `frag` on a new yard without owners, and calls `report` before the first iteration and after each of `iterations`, which ascend.
 /// Afterwards checks that the yard is valid and every frame is free. Tasks are distributed evenly over the sockets: otherwise memory of

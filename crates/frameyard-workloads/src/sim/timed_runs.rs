@@ -6,19 +6,17 @@
 
 use std::time::Duration;
 
+use crate::background::BackgroundWork;
+use crate::order0_thp::{Kept, Surroundings};
+use crate::timed_run::TaskRun;
+use crate::{Setting, TaskMode, WorkloadError, decision_support, kernbench, order0_thp, page_fault, purge};
 use frameyard::{ByteSize, CpuId};
-use frameyard_workloads::background::BackgroundWork;
-use frameyard_workloads::order0_thp::{Kept, Surroundings};
-use frameyard_workloads::timed_run::TaskRun;
-use frameyard_workloads::{
-    Setting, TaskMode, WorkloadError, decision_support, kernbench, order0_thp, page_fault, purge,
-};
 
-use crate::driver::{Driver, Plan};
-use crate::fixture::SimFixture;
-use crate::highalloc::background_workers;
-use crate::virtual_time::{SimRun, picoseconds};
-use crate::workers::{SimWorkers, Spaces};
+use crate::sim::driver::{Driver, Plan};
+use crate::sim::fixture::SimFixture;
+use crate::sim::highalloc::background_workers;
+use crate::sim::virtual_time::{SimRun, picoseconds};
+use crate::sim::workers::{SimWorkers, Spaces};
 
 /// Runs `page-fault`. Each task maps `map` bytes at a time.
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frameyard_sim::Picos;
 
-use crate::time_spent::TimeSpent;
+use crate::sim::time_spent::TimeSpent;
 
 /// The result of a run in virtual time.
 #[derive(Clone, PartialEq, Debug)]

@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use frameyard::policy::ZonePolicy;
 use frameyard::{CpuId, MigrateType, Order, PageCount, Pfn};
 use frameyard_sim::Machine;
-use frameyard_sim_workloads::{SimReplay, SimReplayError, SimReplayPlan};
 use frameyard_traces::replay::{ReplayPlan, SetUp};
 use frameyard_traces::{GfpFlags, PageEvent, TraceEvent, TracedBlock};
+use frameyard_workloads::sim::{SimReplay, SimReplayError, SimReplayPlan};
 
 /// The first frame of the recordings.
 const FIRST: Pfn = Pfn(0x4000);

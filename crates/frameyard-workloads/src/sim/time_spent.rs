@@ -1,8 +1,8 @@
 //! What virtual CPUs spent their time on, as shares of it.
 
+use crate::kernbench::CpuWork;
 use frameyard::platform::LockKind;
 use frameyard_sim::{Cause, KernelCost, Picos, Profile, SimPlatform, Spent};
-use frameyard_workloads::kernbench::CpuWork;
 
 /// The time of all CPUs with a task, by what it was spent on.
 #[derive(Clone, PartialEq, Debug)]

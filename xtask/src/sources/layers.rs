@@ -102,9 +102,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",
-    "frameyard-jemalloc",
-    "frameyard-mimalloc",
-    "frameyard-malloc",
+    "frameyard-heap",
     "frameyard-lab",
 ];
 

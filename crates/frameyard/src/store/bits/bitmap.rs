@@ -223,7 +223,9 @@ impl Bits {
             };
             (count, all) = (count + 1, all.and(freed));
         }
-        self.listing.set_hints(platform, &hints);
+        if !is_broken!(HintsForgotten) {
+            self.listing.set_hints(platform, &hints);
+        }
         (count, all)
     }
 

@@ -57,6 +57,8 @@ pub enum Weakness {
     NotedOnce,
     /// A line that was listed as whole is taken without looking at its bits.
     WholeNotChecked,
+    /// The hints of lines that are freed together are not set.
+    HintsForgotten,
     /// A request for a run of lines that misses one of them keeps the others.
     RunKept,
     /// A hint that was cleared is not set again if it has become necessary.

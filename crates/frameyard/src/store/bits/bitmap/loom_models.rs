@@ -655,8 +655,7 @@ fn a_run_that_misses_a_line_gives_up_the_others() {
 #[test]
 fn lines_that_are_freed_together_are_found() {
     explore(freed_together);
-    weakened(Weakness::SplitCompareExchange, || assert_fails(freed_together, &DAMAGES));
-    weakened(Weakness::HintsNotRestored, || assert_fails(freed_together, &MISSED));
+    weakened(Weakness::HintsForgotten, || assert_fails(freed_together, &MISSED));
 }
 
 #[test]

@@ -141,22 +141,22 @@ impl Shared {
                 return;
             }
             let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
-            write(&format!("{ERASE}{}", self.line(&drawn.what, width)));
+            write(&format!("{ERASE}{}", self.line(&drawn.what, self.begin.elapsed(), width)));
             (drawn.state, wait) = (State::Drawn, TICK);
         }
     }
 
     /// The line, shorter than the terminal is wide: a line that is wrapped cannot be erased.
-    fn line(&self, what: &str, width: usize) -> String {
+    fn line(&self, what: &str, elapsed: Duration, width: usize) -> String {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        let elapsed = self.begin.elapsed();
+        let elapsed = elapsed.as_secs_f64();
         let line = if total == UNKNOWN {
-            format!("{what}, {}", seconds(elapsed.as_secs_f64()))
+            format!("{what}, {}", seconds(elapsed))
         } else {
             let part = (done as f64 / total as f64).min(1.0);
-            let left = elapsed.as_secs_f64() * (1.0 - part) / part;
+            let left = elapsed * (1.0 - part) / part;
             let left = if done == 0 { "-".to_owned() } else { seconds(left) };
-            let after = format!("{:.0}% {}, {left} left", part * 100.0, seconds(elapsed.as_secs_f64()));
+            let after = format!("{:.0}% {}, {left} left", part * 100.0, seconds(elapsed));
             let room = width.saturating_sub(what.chars().count() + after.len() + " [>]  ".len()).min(BAR);
             let full = (room as f64 * part) as usize;
             format!("{what} [{}>{}] {after}", "=".repeat(full), " ".repeat(room - full))
@@ -186,16 +186,17 @@ mod tests {
     #[test]
     fn a_line_has_the_bar_the_share_and_the_times_and_fits() {
         let bar = ProgressBar::hidden("testing".to_owned(), 4);
-        assert!(bar.0.line("testing", 40).ends_with("0% 0s, - left"));
+        let line = |bar: &ProgressBar, width| bar.0.line("testing", Duration::from_secs(90), width);
+        assert!(line(&bar, 40).ends_with("] 0% 1m 30s, - left"));
         bar.inc(1);
-        bar.inc(1);
-        assert_eq!((bar.position(), bar.0.line("testing", 40).as_str()), (2, "testing [====>    ] 50% 0s, 0s left"));
+        bar.inc(2);
+        assert_eq!((bar.position(), line(&bar, 45).as_str()), (3, "testing [=========>   ] 75% 1m 30s, 30s left"));
         for width in 0..100 {
-            assert!(bar.0.line("testing", width).len() <= width.saturating_sub(1));
+            assert!(line(&bar, width).len() <= width.saturating_sub(1));
         }
         bar.set_length(2);
-        assert!(bar.0.line("testing", 200).contains("=>] 100% "));
-        assert_eq!(spinner("waiting".to_owned()).0.line("waiting", 40), "waiting, 0s");
+        assert!(line(&bar, 200).contains("=>] 100% 1m 30s, 0s left"));
+        assert_eq!(line(&spinner("testing".to_owned()), 40), "testing, 1m 30s");
     }
 
     #[test]

@@ -13,7 +13,7 @@ const TOOLS: [(&str, &str); 2] = [("xtask/Cargo.toml", "target/xtask"), ("ci/fig
 pub(crate) fn selection() -> Option<&'static str> {
     let missing = ["make", "cc"].into_iter().find(|tool| !is_installed(tool));
     if let Some(tool) = missing {
-        eprintln!("skipped: frameyard-jemalloc, -mimalloc and -malloc are built with {tool}");
+        eprintln!("skipped: frameyard-heap is built with {tool}");
         return None;
     }
     Some("--workspace")
@@ -51,7 +51,11 @@ pub(crate) fn tables(arguments: &[String]) -> Outcome {
 }
 
 pub(crate) fn doc() -> Outcome {
-    run(command("cargo doc --no-deps").args(selection()).env("RUSTDOCFLAGS", "-D warnings"))
+    let mut doc = command("cargo doc --no-deps");
+    if let Some(all) = selection() {
+        doc.args([all, "--features", "frameyard-heap/mimalloc"]);
+    }
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// What a kernel builds, on the oldest compiler that the manifests of these crates promise: six releases before the one that the program needs.

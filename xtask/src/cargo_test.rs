@@ -29,7 +29,7 @@ pub(crate) fn heap_tests(arguments: &[String]) -> Outcome {
     if selection().is_none() {
         return Ok(());
     }
-    let mut cargo = command("cargo test -p frameyard-jemalloc -p frameyard-malloc -p frameyard-mimalloc");
+    let mut cargo = command("cargo test -p frameyard-heap");
     // jemalloc's makefiles do not work in a folder with a space in its path.
     if env::current_dir()?.to_string_lossy().contains(' ') {
         cargo.env("CARGO_TARGET_DIR", env::home_dir().unwrap_or_default().join("heaps"));

@@ -56,7 +56,7 @@ pub(crate) fn quick(arguments: &[String]) -> Outcome {
 fn users_of_crates() -> Result<BTreeMap<String, Vec<String>>, Failed> {
     let has_heaps = builds::selection().is_some();
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in layers::CRATES.iter().filter(|name| has_heaps || !name.ends_with("malloc")) {
+    for name in layers::CRATES.iter().filter(|name| has_heaps || **name != "frameyard-heap") {
         users.entry((*name).to_owned()).or_default();
         for dependency in crates::dependencies(&fs::read_to_string(format!("crates/{name}/Cargo.toml"))?) {
             users.entry(dependency.name).or_default().push((*name).to_owned());

@@ -2,9 +2,9 @@
 
 use frameyard::ByteSize;
 use frameyard_host::HostTopology;
-use frameyard_sim_workloads::{SimFixture, SimOptions};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::fixture::{self, Fixture};
+use frameyard_workloads::sim::{SimFixture, SimOptions};
 
 use crate::Failure;
 use crate::boot::{BootOptions, boot_machine};
@@ -39,7 +39,7 @@ pub(crate) fn with_sim_fixture<R>(
     run: impl FnOnce(&SimFixture<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     check_host_memory(machine, options)?;
-    frameyard_sim_workloads::with_sim_fixture(machine, options, run)
+    frameyard_workloads::sim::with_sim_fixture(machine, options, run)
 }
 
 /// Refuses a simulation for which this host has too little memory.

@@ -2,7 +2,7 @@
 //!
 //! The loops for this host, and the allocator in them, are compiled here, with this crate's optimisation: a function that
 //! measures is not generic. The functions that are generic over the platform prepare, run and check the same tasks on other
-//! platforms. They are compiled in the crates that call them, like `frameyard-sim-workloads`.
+//! platforms, which [`sim`] does on simulated machines.
 //!
 //! # Modules
 //!
@@ -17,6 +17,7 @@
 //! | [`workers`], [`fixture`], [`background`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
 //! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`decision_support`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
 //! | [`alloc`], [`churn`], [`compaction`], [`compare_exchange`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`frag`], [`gigantic`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
+//! | [`sim`] | the same tasks on simulated machines |
 
 pub mod alloc;
 pub mod background;
@@ -55,6 +56,7 @@ pub mod request_times;
 mod retry;
 mod runtime;
 pub mod setting;
+pub mod sim;
 mod site;
 mod stage;
 mod stamp;

@@ -193,8 +193,21 @@ pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRang
     bits::put_initialised(view, range)
 }
 
+/// Takes a block that is larger than what per-CPU lists have, without the zone lock, if bits have one. It has a tag then.
+pub(crate) fn take_large<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks: BlockRequest) -> Option<Pfn> {
+    let listed = blocks.migrate_type.index() < MigrateType::PER_CPU;
+    if listed && view.keeps_bits() {
+        bits::taking::take_large(view, cpu, blocks.order, blocks.migrate_type)
+    } else {
+        None
+    }
+}
+
 /// Frees a block that the caller owns past the per-CPU lists.
-pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) {
+pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pfn: Pfn, order: Order) {
+    if view.keeps_bits() && bits::put_large(view, cpu, view.map.place(pfn), order) {
+        return;
+    }
     let early = is_broken!(TypeReadUnlocked).then(|| view.blocks.get(pfn));
     let Ok(mut locked) = view.lock() else { return };
     match early {
@@ -242,9 +255,14 @@ pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order
     view.bits_pages_racy() > PageCount(0) || (order > Order::ZERO && view.has_unmerged_racy())
 }
 
-/// Whether the free frames that mechanisms hold, and that count as free, are `enough`, which more frames are, too. Possibly stale.
-pub(crate) fn holds_enough<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(HeldFree) -> bool) -> bool {
-    let largest = view.keeps_bits().then(|| view.free_bits().line_order());
+/// Whether the free frames that mechanisms hold, and that count as free, are `enough` for a block of an order, which more frames are, too.
+/// Possibly stale.
+pub(crate) fn holds_enough<P: Platform>(
+    view: ZoneView<'_, P>,
+    order: Order,
+    enough: impl Fn(HeldFree) -> bool,
+) -> bool {
+    let largest = view.keeps_bits().then(|| bits::taking::largest_racy(view, order));
     largest.is_some() && view.has_enough_bits(|pages| pages.0 > 0 && enough(HeldFree { pages, largest }))
 }
 

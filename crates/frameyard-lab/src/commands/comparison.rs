@@ -13,9 +13,9 @@ use std::num::NonZeroU32;
 
 use frameyard::ByteSize;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim_workloads::{FrameContents, SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::sim::{FrameContents, SimFixture, SimRun};
 
 use crate::Failure;
 use crate::args::ComparedArgs;

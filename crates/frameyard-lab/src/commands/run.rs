@@ -53,7 +53,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_parser = zone_policy(), default_value_t)]
     policy: ZonePolicy,
 
-    /// The library that replaces malloc [default: libframeyard_malloc.so beside this program]
+    /// The library that replaces malloc [default: libframeyard_malloc.so beside this program, or where cargo builds it]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
 
@@ -124,9 +124,15 @@ fn refused(action: &str, path: &Path, error: &std::io::Error) -> Failure {
 fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => env::current_exe().map_err(Failure::run_time)?.with_file_name(LIBRARY),
+        None => {
+            let beside = env::current_exe().map_err(Failure::run_time)?.with_file_name(LIBRARY);
+            // Cargo builds the library in another folder than the program.
+            let built = beside.with_file_name("examples").join(LIBRARY);
+            if !beside.is_file() && built.is_file() { built } else { beside }
+        }
     };
-    let hint = "build it with `cargo build --release -p frameyard-malloc`, or name it with --library";
+    let hint = "build it with `cargo build --release -p frameyard-heap --features preload --example frameyard_malloc`, \
+                or name it with --library";
     let found = fs::canonicalize(&path).ok().filter(|path| path.is_file());
     let found = found.ok_or_else(|| Failure::input(format!("there is no library {}: {hint}", path.display())))?;
     // The dynamic linker splits its list there.

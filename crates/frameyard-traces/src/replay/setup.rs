@@ -275,7 +275,8 @@ impl<P: Platform> SettingUp<'_, P> {
         let range = PfnRange::new(unit.pfn, unit.order.pages());
         self.cut_out(TracedBlock { pfn: unit.pfn, order: unit.order })?;
         self.yard.free(unit.pfn, unit.order)?;
-        let gfp = Gfp::HIGH | Gfp::NOWARN | mobility | place;
+        // May wait: an urgent request that may not would reserve pageblocks that the recorded kernel had not reserved.
+        let gfp = Gfp::HIGH | Gfp::DIRECT_RECLAIM | Gfp::NORETRY | Gfp::NOWARN | mobility | place;
         if self.yard.alloc(unit.order, gfp) != Ok(unit.pfn) {
             self.yard.lists().drain_cpu(CpuId(0));
             self.yard.request_range(range, gfp).range()?;

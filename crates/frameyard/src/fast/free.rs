@@ -227,7 +227,7 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) -> Result<(), FreeError> {
         let _error_of_an_earlier_call = self.platform.lock_error();
-        store::give_back_block(self.zone_view(zone), self.map.pfn(index), order);
+        store::give_back_block(self.zone_view(zone), self.cpu(), self.map.pfn(index), order);
         self.check_freed(index, order)
     }
 

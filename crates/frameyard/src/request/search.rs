@@ -185,10 +185,10 @@ impl<P: Platform> Yard<P> {
         view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
         view.touch_free_pages(Access::Read);
         let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-        ok_with(HeldFree::default()) || store::holds_enough(view, ok_with) || {
+        ok_with(HeldFree::default()) || store::holds_enough(view, order, ok_with) || {
             let listed = self.huge_listed_racy(view);
             let with_listed = |held: HeldFree| ok_with(HeldFree { pages: held.pages + listed, ..held });
-            listed.0 > 0 && (with_listed(HeldFree::default()) || store::holds_enough(view, with_listed))
+            listed.0 > 0 && (with_listed(HeldFree::default()) || store::holds_enough(view, order, with_listed))
         }
     }
 
@@ -248,11 +248,18 @@ impl<P: Platform> Yard<P> {
         fallback: Fallback,
     ) -> Option<Pfn> {
         let Request { order, migrate_type, .. } = request;
+        let blocks = request.to_block_request(fallback);
+        if above_watermark
+            && !reserves.high_atomic
+            && request.list.is_none()
+            && let Some(pfn) = store::take_large(view, request.cpu, blocks)
+        {
+            return Some(pfn);
+        }
         if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
             // Before blocks of other types are taken.
             collects_for(view, request);
         }
-        let blocks = request.to_block_request(fallback);
         let own_list = request.list.and_then(|list| Some((list, self.try_lock_lists_from(view, request.cpu)?)));
         let needs_free_lists = request.list.is_some() && own_list.is_none();
         if let Some((list, mut lists)) = own_list

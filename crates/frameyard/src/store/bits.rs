@@ -52,7 +52,7 @@ mod validate;
 pub(super) use collecting::{collect, collect_split};
 pub(crate) use collecting::{collect_around, collect_at_least, collect_for, collect_line, give_up_whole};
 pub(super) use counting::direct_frees_racy;
-pub(crate) use giving::{give_back, put_direct, put_initialised, puts_initialised};
+pub(crate) use giving::{give_back, put_direct, put_initialised, put_large, puts_initialised};
 pub(super) use statistics::{COUNTERS, all_blocks_racy, blocks_racy, count, largest_racy};
 pub(super) use validate::{mend, validate};
 

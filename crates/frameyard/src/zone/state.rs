@@ -96,7 +96,8 @@ all_atomic!(ZoneFacts {
     protection
 });
 
-/// Event counters of a zone. They change under its lock, with a plain load and store each.
+/// Event counters of a zone. They change under its lock, with a plain load and store each; those of blocks that bypass the per-CPU lists
+/// change without it.
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
     /// Allocations served from blocks of another type.
@@ -124,6 +125,20 @@ all_atomic!(ZoneEvents {
     direct_pages_allocated,
     direct_pages_freed
 });
+
+impl ZoneEvents {
+    /// Counts a block allocated past the per-CPU lists.
+    pub(crate) fn count_direct_allocation(&self, order: Order) {
+        self.direct_allocations.fetch_add(1, Ordering::Relaxed);
+        self.direct_pages_allocated.fetch_add(order.pages().0, Ordering::Relaxed);
+    }
+
+    /// Counts a block freed past the per-CPU lists.
+    pub(crate) fn count_direct_free(&self, order: Order) {
+        self.direct_frees.fetch_add(1, Ordering::Relaxed);
+        self.direct_pages_freed.fetch_add(order.pages().0, Ordering::Relaxed);
+    }
+}
 
 /// Fallbacks and conversions by the requested type and the type taken from (`mm_page_alloc_extfrag`).
 #[derive(Default)]

@@ -279,17 +279,15 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         }
     }
 
-    /// Counts a block allocated past the per-CPU lists.
+    /// Counts a block allocated past the per-CPU lists, and moved under the lock.
     pub(crate) fn count_direct_allocation(&mut self, order: Order) {
-        add_exclusive(&self.zone.events.direct_allocations, 1);
-        add_exclusive(&self.zone.events.direct_pages_allocated, order.pages().0);
+        self.zone.events.count_direct_allocation(order);
         self.count_moved(order.pages());
     }
 
-    /// Counts a block freed past the per-CPU lists.
+    /// Counts a block freed past the per-CPU lists, and moved under the lock.
     pub(crate) fn count_direct_free(&mut self, order: Order) {
-        add_exclusive(&self.zone.events.direct_frees, 1);
-        add_exclusive(&self.zone.events.direct_pages_freed, order.pages().0);
+        self.zone.events.count_direct_free(order);
         self.count_moved(order.pages());
     }
 

@@ -118,6 +118,41 @@ fn blocks_move_between_cpus_without_the_zone_lock_and_touch_no_page() {
 }
 
 #[test]
+fn blocks_of_several_pageblocks_come_and_go_without_the_zone_lock() {
+    for of in [7, 8].map(order) {
+        let yard = all_freed(ZonePolicy::Bits, HUGE);
+        yard.drain_all();
+        let free = yard.stats().free_pages();
+        yard.watch().spy_with(|moment| {
+            assert!(!matches!(moment, Moment::Lock(LockId::Zone(_))), "the zone lock is taken");
+        });
+        for round in 0..4 {
+            run_on(round % 4);
+            let blocks = take_blocks(&yard, of, MOVABLE, (4 * PAGES) >> of.0);
+            assert!(blocks.iter().all(|block| block.is_aligned(of)));
+            assert_eq!(yard.stats().free_pages() + PageCount(4 * PAGES), free);
+            // A part of a block is no block, and neither is a frame of its second half.
+            assert!(yard.free(blocks[0], HUGE).is_err());
+            assert!(yard.free(blocks[0] + HUGE.pages(), HUGE).is_err());
+            run_on((round + 1) % 4);
+            give_blocks(&yard, of, blocks);
+            assert_eq!(yard.stats().free_pages(), free);
+        }
+        yard.watch().calm();
+        yard.validate().unwrap();
+        // What one half of a place lacks, no block has.
+        let frames = take(&yard, MOVABLE, 1);
+        let blocks = take_all(&yard, of, MOVABLE | Gfp::HIGH);
+        assert!(blocks.iter().all(|block| !PfnRange::new(*block, of.pages()).contains(frames[0])));
+        give_blocks(&yard, of, blocks);
+        give(&yard, frames);
+        yard.validate().unwrap();
+        let statistics = yard.zone(ZONE).statistics();
+        assert_eq!(statistics.pages_allocated, statistics.pages_freed);
+    }
+}
+
+#[test]
 fn lists_keep_huge_blocks_in_proportion_to_the_zone() {
     // Of 64 blocks two, since the lists of single frames keep as many.
     for (frames, most) in [(0x1000, 2), (0x1_0000, 8), (0x2_0000, 16), (0x4_0000, 32), (0x8_0000, 32)] {

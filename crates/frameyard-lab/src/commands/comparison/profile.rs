@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim_workloads::TimeSpent;
 use frameyard_workloads::Setting;
+use frameyard_workloads::sim::TimeSpent;
 
 use crate::Failure;
 use crate::output::OutputFile;

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use frameyard::ByteSize;
 use frameyard::platform::LockKind;
 use frameyard_sim::{ListAccess, Machine, Picos, Topology};
-use frameyard_sim_workloads::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_workloads::Setting;
+use frameyard_workloads::sim::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use serde_json::Map;
 
 use super::{ComparedRow, Measured, Simulated, powers_up_to, profile, text, too_small};

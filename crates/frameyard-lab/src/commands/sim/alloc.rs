@@ -6,9 +6,9 @@ use clap::{Args, ValueHint};
 use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Geometry, Order, PageCount};
 use frameyard_sim::Machine;
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
+use frameyard_workloads::sim::{FrameContents, SimInit, SimOptions};
 
 use crate::Failure;
 use crate::args::values::{Sizings, access_kind, one_sizing, order, positive_size, whole_number, zone_policy};
@@ -108,7 +108,7 @@ pub(super) fn run(args: &SimAllocArgs) -> Result<(), Failure> {
     for workload in &workloads {
         for &policy in &args.policies {
             let options = options(args, policy);
-            let run = frameyard_sim_workloads::alloc(&machine, &options, workload)?;
+            let run = frameyard_workloads::sim::alloc(&machine, &options, workload)?;
             rows.push(row(args, workload, &options, &run, &machine));
             bar.inc(1);
         }
@@ -167,7 +167,7 @@ fn check(args: &SimAllocArgs, machine: &Machine, workload: &AllocWorkload) -> Re
     }
     check_host_memory(machine, &options)?;
     match kind {
-        AccessKind::Spill => spill_refusal(frameyard_sim_workloads::check_alloc(machine, &options, workload)),
+        AccessKind::Spill => spill_refusal(frameyard_workloads::sim::check_alloc(machine, &options, workload)),
         _ => Ok(()),
     }
 }

@@ -11,10 +11,10 @@ use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{ListAccess, Machine};
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::counts::Drains;
 use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
+use frameyard_workloads::sim::{FrameContents, SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{Setting, TaskMode};
 
@@ -213,7 +213,7 @@ impl Case<'_> {
             if needed > free {
                 return Err(too_small(NAME, needed, free));
             }
-            let run = frameyard_sim_workloads::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
+            let run = frameyard_workloads::sim::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
             let (high, batch) = fixture.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
             let built = Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) };
             Ok((built, run.spent))

@@ -6,11 +6,11 @@ use clap::Args;
 use frameyard::ByteSize;
 use frameyard::locks::LockUse;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::counts::Counts;
 use frameyard_workloads::decision_support::{self, QueryMix};
 use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::sim::{SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 
 use super::{
@@ -234,7 +234,7 @@ impl Simulated for DecisionSupport {
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
         let mix = self.mix(setting);
-        Ok(frameyard_sim_workloads::decision_support(fixture, setting, self.seed, mix, self.duration)?)
+        Ok(frameyard_workloads::sim::decision_support(fixture, setting, self.seed, mix, self.duration)?)
     }
 }
 

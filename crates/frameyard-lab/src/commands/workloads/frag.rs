@@ -9,9 +9,9 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, Geometry, Order, PageCount};
 use frameyard_host::HostTopology;
 use frameyard_sim::Machine;
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::frag::{BlockOrders, FragPoint, FragWorkload};
+use frameyard_workloads::sim::{FrameContents, SimInit, SimOptions};
 
 use super::too_few_cpus;
 use crate::Failure;
@@ -190,7 +190,7 @@ pub(in crate::commands) fn sim(args: &SimFragArgs) -> Result<(), Failure> {
                     .data("list_access", options.lists.name()),
             );
         };
-        Ok(frameyard_sim_workloads::frag(&machine, &options, workload, points, &mut report)?)
+        Ok(frameyard_workloads::sim::frag(&machine, &options, workload, points, &mut report)?)
     })?;
     Report::new(SIM_NAME, rows).of_machine(machine.name).note(format!("{NOTE} Times are virtual.")).print(&args.output)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use frameyard::{ByteSize, DefragMode, Order};
-use frameyard_sim_workloads::{FrameContents, SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
+use frameyard_workloads::sim::{FrameContents, SimFixture, SimRun};
 
 use super::{
     Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, effort, simulate,
@@ -114,7 +114,7 @@ pub(in crate::commands) fn bench(args: &HighallocArgs) -> Result<(), Failure> {
 
 /// Runs on a simulated machine. Modes do not differ: builders share only files.
 pub(in crate::commands) fn sim(args: &SimHighallocArgs) -> Result<(), Failure> {
-    let other_cpus = frameyard_sim_workloads::other_cpus(machine(&args.runs.machine)?.topology.sockets.into());
+    let other_cpus = frameyard_workloads::sim::other_cpus(machine(&args.runs.machine)?.topology.sockets.into());
     let plan = HighallocPlan {
         delay: args.delay,
         kind: DelayKind::Real,
@@ -209,7 +209,7 @@ impl Simulated for Highalloc {
     }
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<HighallocRun>, Failure> {
-        Ok(frameyard_sim_workloads::highalloc(fixture, setting, self.seed, &self.plan)?)
+        Ok(frameyard_workloads::sim::highalloc(fixture, setting, self.seed, &self.plan)?)
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use frameyard::{ByteSize, DefragMode};
-use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::background::BackgroundWork;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::order0_thp::{self, Surroundings, pages_of_task};
 use frameyard_workloads::request_times::RequestTimes;
+use frameyard_workloads::sim::{SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{MAP_SIZE, Pages, Setting};
 
@@ -105,7 +105,7 @@ pub(in crate::commands) fn sim(args: &SimOrder0ThpArgs) -> Result<(), Failure> {
         BackgroundWork::Absent => 0,
         // All CPUs beside the builders of `highalloc` but the requester's.
         BackgroundWork::OfNodes => {
-            frameyard_sim_workloads::other_cpus(machine(&args.runs.machine)?.topology.sockets.into()) - 1
+            frameyard_workloads::sim::other_cpus(machine(&args.runs.machine)?.topology.sockets.into()) - 1
         }
     };
     let (seed, duration) = (args.runs.compared.seed, args.duration.duration);
@@ -150,7 +150,7 @@ impl Simulated for Order0Thp {
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
         let Self { map, seed, duration, around, .. } = *self;
-        Ok(frameyard_sim_workloads::order0_thp(fixture, setting, seed, map, duration, around)?)
+        Ok(frameyard_workloads::sim::order0_thp(fixture, setting, seed, map, duration, around)?)
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use frameyard::ByteSize;
-use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::page_fault::{Faults, Frames};
 use frameyard_workloads::report::Reuse;
+use frameyard_workloads::sim::{SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{Setting, page_fault};
 
@@ -147,7 +147,7 @@ impl Native for PageFault {
 
 impl Simulated for PageFault {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        Ok(frameyard_sim_workloads::page_fault(fixture, setting, self.seed, self.faults.map, self.duration)?)
+        Ok(frameyard_workloads::sim::page_fault(fixture, setting, self.seed, self.faults.map, self.duration)?)
     }
 }
 

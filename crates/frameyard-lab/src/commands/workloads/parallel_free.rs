@@ -2,10 +2,10 @@
 
 use clap::Args;
 use frameyard::ByteSize;
-use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::highalloc::HUGE;
 use frameyard_workloads::parallel_free::{self, FreeRun};
+use frameyard_workloads::sim::{SimFixture, SimRun};
 use frameyard_workloads::{Pages, Setting};
 
 use super::{
@@ -136,6 +136,6 @@ impl Native for ParallelFree {
 
 impl Simulated for ParallelFree {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
-        Ok(frameyard_sim_workloads::parallel_free(fixture, setting, self.seed, self.pages)?)
+        Ok(frameyard_workloads::sim::parallel_free(fixture, setting, self.seed, self.pages)?)
     }
 }

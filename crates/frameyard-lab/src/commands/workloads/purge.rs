@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use frameyard::ByteSize;
-use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::sim::{SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{Setting, TaskMode, purge};
 
@@ -140,6 +140,6 @@ impl Simulated for Purge {
     }
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        Ok(frameyard_sim_workloads::purge(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
+        Ok(frameyard_workloads::sim::purge(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
     }
 }

@@ -411,6 +411,41 @@ impl Bits {
         }
     }
 
+    /// Whether there may be a run as [`take_whole_run`](Self::take_whole_run) takes one.
+    pub(crate) fn has_whole_run_racy<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        order: u8,
+    ) -> bool {
+        self.listing.next_whole_run(platform, list_type, lines, order).is_some()
+    }
+
+    /// Takes 2^`order` whole lines of a type side by side, aligned to that number, with all of their frames. Returns the first. Misses
+    /// lines that have grown since they were listed.
+    pub(crate) fn take_whole_run<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        mut lines: Range<usize>,
+        order: u8,
+    ) -> Option<usize> {
+        let take = |line: usize| self.take_whole(platform, list_type, (line..line + 1, line), |_| list_type);
+        while let Some(first) = self.listing.next_whole_run(platform, list_type, lines.clone(), order) {
+            let run = first..first + (1 << order);
+            let taken = run.clone().take_while(|line| take(*line).is_some()).count();
+            if taken == run.len() {
+                return Some(first);
+            }
+            if !is_broken!(RunKept) {
+                _ = self.free_several_whole(platform, (first..first + taken).map(|line| (line, list_type)));
+            }
+            lines.start = run.end;
+        }
+        None
+    }
+
     /// Takes all frames of a line, if they are free without bits.
     pub(crate) fn unpack<P: Platform>(&self, platform: &P, number: usize) -> bool {
         self.listing.unpack(platform, number)

@@ -96,6 +96,26 @@ pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     true
 }
 
+/// Frees a block that is larger than a line as lines. `false`, as for [`put`], if it must go to the free lists.
+pub(crate) fn put_large<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
+    let (bits, tables) = (view.free_bits(), &view.tables.mechanisms.bits);
+    let line_order = bits.line_order();
+    if order <= line_order || !takes_blocks(view, order) {
+        return false;
+    }
+    let lines = place >> line_order.0..(place >> line_order.0) + (1 << (order.0 - line_order.0));
+    if lines.clone().any(|line| view.type_of_line(line).is_none()) || !clear_tag(view, view.map.checked(place as u32)) {
+        return false;
+    }
+    // Before the lines are free: a count that falls below zero would look like a shortage.
+    view.count_bits(cpu, order.pages().0);
+    view.zone.events().count_direct_free(order);
+    lines.clone().for_each(|line| tables.set_clean(line));
+    let (_, freed) = bits.free_several_whole(view.platform, lines.clone().map(|line| (line, listed_type(view)(line))));
+    lines.for_each(|line| settle_put(view, line, freed.is_ok()));
+    true
+}
+
 /// After bits were set: notes damage, and returns the frames of a pageblock that was isolated meanwhile to the free lists.
 #[inline(always)]
 fn settle_put<P: Platform>(view: ZoneView<'_, P>, line: usize, is_sound: bool) {

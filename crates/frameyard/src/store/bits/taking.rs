@@ -1,13 +1,13 @@
 //! Taking: a refill takes blocks from the line that its CPU has reserved, and reserves another when nothing there fits.
 //! A refill that wants at least a line's worth of blocks takes whole lines, unless there are fuller lines that fit.
 
-use crate::page::Tag;
+use crate::page::{FrameState, Tag};
 use crate::platform::{Access, Platform};
 use crate::store::batch::{BATCH, Batch};
 use crate::store::bits::bitmap::{Bits, LARGEST_LINE, Slot};
-use crate::store::bits::{State, collect_line, listed_type, slot};
+use crate::store::bits::{State, collect_line, gives_blocks, listed_type, slot};
 use crate::sync::Ordering;
-use crate::units::{CpuId, MigrateType, Order, PageCount};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
 use crate::zone::view::ZoneView;
@@ -369,6 +369,52 @@ pub(crate) fn take_lines<P: Platform>(
     if taken > 0 {
         view.count_bits(cpu, taken.wrapping_neg());
     }
+}
+
+/// The order of the largest block that a request for that order may take from the bits: that of a line, unless it wants a larger one and there
+/// is one.
+pub(crate) fn largest_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> Order {
+    let (bits, line_order) = (view.free_bits(), view.free_bits().line_order());
+    if order <= line_order {
+        return line_order;
+    }
+    let count = order.0 - line_order.0;
+    let has = |lines: Range<usize>| {
+        let mut types = MigrateType::ALL.into_iter().take(MigrateType::PER_CPU);
+        types.any(|list_type| bits.has_whole_run_racy(view.platform, list_type, lines.clone(), count))
+    };
+    if view.lines().any(has) { order } else { line_order }
+}
+
+/// Takes a block that is larger than a line: whole lines of a type side by side. The block has a tag then.
+pub(crate) fn take_large<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    order: Order,
+    list_type: MigrateType,
+) -> Option<Pfn> {
+    let (bits, line_order) = (view.free_bits(), view.free_bits().line_order());
+    if order <= line_order || !gives_blocks(view, order) {
+        return None;
+    }
+    let count = order.0 - line_order.0;
+    let first = view.lines().find_map(|lines| bits.take_whole_run(view.platform, list_type, lines, count))?;
+    let (lines, pfn) = (first..first + (1 << count), view.map.pfn((first << line_order.0) as u32));
+    view.count_bits(cpu, order.pages().0.wrapping_neg());
+    if !pfn.is_aligned(order) || lines.clone().any(|line| view.type_of_line(line) != Some(list_type)) {
+        lines.for_each(|line| give_line_away(view, line));
+        return None;
+    }
+    lines.for_each(|line| view.end_emptying(line));
+    view.note_tagged(first << line_order.0, order);
+    view.page(view.map.checked((first << line_order.0) as u32)).set_tag(Tag::new(
+        FrameState::Allocated,
+        order,
+        list_type,
+        view.id,
+    ));
+    view.zone.events().count_direct_allocation(order);
+    Some(pfn)
 }
 
 /// Gives the zone a line that the caller has taken, and that was isolated meanwhile: the isolation looks for it on the free lists.

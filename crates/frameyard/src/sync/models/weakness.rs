@@ -57,6 +57,8 @@ pub enum Weakness {
     NotedOnce,
     /// A line that was listed as whole is taken without looking at its bits.
     WholeNotChecked,
+    /// A request for a run of lines that misses one of them keeps the others.
+    RunKept,
     /// A hint that was cleared is not set again if it has become necessary.
     HintsNotRestored,
     /// A summary bit that was cleared is not set again if it has become necessary.

@@ -9,10 +9,10 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, DefragMode};
 use frameyard_sim::{ListAccess, Machine};
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, other_cpus};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::highalloc::{DelayKind, HighallocPlan, HighallocRun};
 use frameyard_workloads::kernbench::{CpuWork, Job};
+use frameyard_workloads::sim::{FrameContents, SimInit, SimOptions, other_cpus};
 use frameyard_workloads::{Setting, TaskMode};
 
 use crate::Failure;
@@ -132,7 +132,7 @@ fn predict(
         compute: BUILD_CYCLES,
     };
     with_sim_fixture(machine, &options, |fixture| {
-        Ok(frameyard_sim_workloads::highalloc(fixture, &setting, seed, &plan)?.run)
+        Ok(frameyard_workloads::sim::highalloc(fixture, &setting, seed, &plan)?.run)
     })
 }
 

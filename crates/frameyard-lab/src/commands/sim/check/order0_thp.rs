@@ -7,9 +7,9 @@ use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{ListAccess, Machine};
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, order0_thp, with_sim_fixture};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::order0_thp::{Surroundings, pages_of_task};
+use frameyard_workloads::sim::{FrameContents, SimInit, SimOptions, order0_thp, with_sim_fixture};
 use frameyard_workloads::{Pages, Setting, TaskMode};
 
 use crate::Failure;

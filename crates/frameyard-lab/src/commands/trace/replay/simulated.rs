@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use frameyard_sim_workloads::{SimReplay, SimReplayPlan, whole_ns};
 use frameyard_traces::replay::{Detail, ReplayPlan, SetUp};
+use frameyard_workloads::sim::{SimReplay, SimReplayPlan, whole_ns};
 use serde_json::Map;
 
 use super::ReplayArgs;

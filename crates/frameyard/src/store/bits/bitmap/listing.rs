@@ -535,6 +535,35 @@ impl Listing {
         false
     }
 
+    /// The first of 2^`order` lines side by side, aligned to that number, that are on the list of whole lines of a type, as its hints say.
+    /// The lines of such a run have their hints in one word.
+    pub(super) fn next_whole_run<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        order: u8,
+    ) -> Option<usize> {
+        let (list, mut from) = (self.lists.whole(list_type), lines.start);
+        if 1 << order > BITS {
+            return None;
+        }
+        while let Some(first) = self.next(platform, 0, list, from, lines.end) {
+            let base = first / BITS * BITS;
+            // Sequentially consistent: pairs with `set_bits`.
+            let hints = self.word(0, list, first / BITS)?.load(Ordering::SeqCst);
+            let is_run = |start: usize| {
+                let run = u64::MAX >> (u64::BITS - (1 << order)) << (start - base);
+                start >= first && start + (1 << order) <= lines.end && hints & run == run
+            };
+            if let Some(start) = (base..base + BITS).step_by(1 << order).find(|start| is_run(*start)) {
+                return Some(start);
+            }
+            from = base + BITS;
+        }
+        None
+    }
+
     /// Lists a line as packed, all of whose frames the caller has; its hint is among `hints` then. Whether its frames are free now: those of a
     /// reserved line get bits instead.
     ///

@@ -12,6 +12,7 @@
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
 //! | [`freed_and_listed`], [`two_words_at_once`] | of two changes at once one sees the line as it is then |
 //! | [`listed_and_searched`] | a line that has grown is noted or listed |
+//! | [`run_and_line`], [`freed_together`] | a run is taken whole or not at all, and lines that share a change of hints are found |
 //! | [`packed_and_taken`], [`packed_again`], [`packed_and_left`] | the CPU that takes a packed line off its list has its frames |
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
@@ -136,6 +137,18 @@ impl Fixture {
         let (mut held, order) = (Held::new(), self.bits.order);
         let take = |line: usize| held.push((line << order.0, order));
         self.bits.take_several_whole(&Plain, MOVABLE, (0..self.lines + 1, 0), |_| MOVABLE, (most, take));
+        held.iter().for_each(|(place, order)| self.write(*place, *order));
+        held
+    }
+
+    /// Takes two lines side by side, as their blocks.
+    fn take_run(&self) -> Held {
+        let (order, first) = (self.bits.order, self.bits.take_whole_run(&Plain, MOVABLE, 0..self.lines, 1));
+        let held: Held = first
+            .into_iter()
+            .flat_map(|line| [line << order.0, (line + 1) << order.0])
+            .map(|place| (place, order))
+            .collect();
         held.iter().for_each(|(place, order)| self.write(*place, *order));
         held
     }
@@ -418,6 +431,30 @@ fn packed_again() {
     fixture.finish(Held::new());
 }
 
+/// One takes two lines as a run while another takes one of them.
+fn run_and_line() {
+    let fixture = Fixture::packed(2, 1);
+    let thread = start(&fixture, |fixture| fixture.take_several(1));
+    let mut held = fixture.take_run();
+    held.extend(joined([thread]));
+    assert!(!held.is_empty(), "one of them gets what it wants");
+    fixture.finish(held);
+}
+
+/// Two lines are freed together, with one change of their hints, while another thread takes a run and then any line.
+fn freed_together() {
+    let fixture = Fixture::packed(2, 1);
+    let held = fixture.take_run();
+    let thread = start(&fixture, |fixture| {
+        let held = fixture.take_run();
+        if held.is_empty() { fixture.take_several(1) } else { held }
+    });
+    held.iter().for_each(|(place, order)| fixture.write(*place, *order));
+    let freed = fixture.bits.free_several_whole(&Plain, (0..2).map(|line| (line, MOVABLE)));
+    assert_eq!(freed, (2, Ok(())), "two owners");
+    fixture.finish(joined([thread]));
+}
+
 /// A line is freed whole while a search that has found it on a list reserves it and leaves it.
 fn packed_and_left() {
     let fixture = Fixture::new(1, 2);
@@ -606,6 +643,20 @@ fn a_packed_line_has_one_owner() {
 fn a_line_that_is_packed_again_is_found() {
     explore(packed_again);
     weakened(Weakness::HintsNotRestored, || assert_fails(packed_again, &MISSED));
+}
+
+#[test]
+fn a_run_that_misses_a_line_gives_up_the_others() {
+    explore(run_and_line);
+    weakened(Weakness::RunKept, || assert_fails(run_and_line, &["a frame is lost"]));
+    weakened(Weakness::SplitCompareExchange, || assert_fails(run_and_line, &DAMAGES));
+}
+
+#[test]
+fn lines_that_are_freed_together_are_found() {
+    explore(freed_together);
+    weakened(Weakness::SplitCompareExchange, || assert_fails(freed_together, &DAMAGES));
+    weakened(Weakness::HintsNotRestored, || assert_fails(freed_together, &MISSED));
 }
 
 #[test]

@@ -1,7 +1,0 @@
-#![doc = include_str!("../README.md")]
-#![cfg(target_os = "linux")]
-
-mod exit;
-mod malloc;
-mod mimalloc;
-mod start;

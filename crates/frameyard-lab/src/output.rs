@@ -21,7 +21,7 @@ pub(crate) use host_facts::HostFacts;
 pub(crate) use output_args::OutputArgs;
 pub(crate) use output_file::OutputFile;
 pub(crate) use plot::{Plot, PlotArgs};
-pub(crate) use progress::{is_terminal, progress_bar, spinner};
+pub(crate) use progress::{ProgressBar, is_terminal, progress_bar, spinner};
 pub(crate) use report::Report;
 pub(crate) use rounded_size::RoundedSize;
 pub(crate) use row::Row;

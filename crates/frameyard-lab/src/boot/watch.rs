@@ -8,9 +8,8 @@ use frameyard::PageCount;
 use frameyard::boot::{InitMode, Initialiser, MapInit};
 use frameyard::platform::NodeInit;
 use frameyard_host::{HostYardBuilder, InitWatch};
-use indicatif::ProgressBar;
 
-use crate::output;
+use crate::output::{self, ProgressBar};
 
 /// What the platform learns while the map is initialised. Clones share it.
 #[derive(Clone, Default, Debug)]
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_bar_follows_work_until_it_ends_or_panics() {
-        let (bar, watch, total) = (ProgressBar::hidden(), Watch::default(), PageCount(8));
+        let (bar, watch, total) = (ProgressBar::hidden("testing".to_owned(), 8), Watch::default(), PageCount(8));
         assert_eq!(followed(&bar, total, &watch, || 7), 7);
         let panicked =
             catch_unwind(AssertUnwindSafe(|| followed(&bar, total, &watch, || resume_unwind(Box::new("stop")))));

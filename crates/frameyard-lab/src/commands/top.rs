@@ -1,9 +1,10 @@
 //! `top`: watches a shared yard on a terminal, without changing it.
 //!
-//! `find` finds the yard, `sample` reads its state, `draw` draws it, `screen` is the terminal.
+//! `find` finds the yard, `sample` reads its state, `draw` draws it as `line`s, `screen` is the terminal.
 
 mod draw;
 mod find;
+mod line;
 #[cfg(test)]
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../../tests/suite/program/pty.rs"]
@@ -18,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ratatui_core::layout::Size;
 
 use crate::Failure;
 use crate::args::values::{positive_duration, positive_number};
 use draw::{LEAST, PLAIN, Picture, View};
 use find::Found;
+use line::Size;
 use sample::{BlockMap, Sample};
 use screen::{Key, Screen};
 
@@ -156,10 +157,7 @@ impl<'y> Watch<'y> {
         self.read_map(screen::size().map_err(Failure::run_time)?);
         let mut next = Instant::now() + self.interval;
         while !ended.load(Ordering::Relaxed) {
-            screen
-                .terminal
-                .draw(|frame| draw::draw(&self.picture(), frame.area(), frame.buffer_mut()))
-                .map_err(Failure::run_time)?;
+            screen.show(|size| draw::draw(&self.picture(), size)).map_err(Failure::run_time)?;
             let rest = next.saturating_duration_since(Instant::now());
             match screen.key(rest.min(NOTICE)).map_err(Failure::run_time)? {
                 Some(Key::Quit) => break,

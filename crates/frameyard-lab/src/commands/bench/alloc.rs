@@ -10,7 +10,6 @@ use frameyard_host::{HostTopology, HostYard};
 use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
 use frameyard_workloads::compare_exchange::compare_exchange_ns;
 use frameyard_workloads::{TaskMode, WorkloadError};
-use indicatif::ProgressBar;
 
 use crate::Failure;
 use crate::args::values::{access_kind, order, positive_number, task_mode, whole_number, zone_policy};
@@ -19,7 +18,7 @@ use crate::boot::{BootOptions, boot_machine};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::commands::comparison::can_change;
 use crate::measure::Spread;
-use crate::output::{Format, Report, Row, progress_bar, rounded};
+use crate::output::{Format, ProgressBar, Report, Row, progress_bar, rounded};
 
 /// What follows the options in the help text.
 const HELP: &str = "\

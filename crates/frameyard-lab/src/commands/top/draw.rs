@@ -1,11 +1,9 @@
 //! Draws a sample. What is drawn depends on the picture and the size of the screen alone.
 
+use anstyle::{AnsiColor, Style};
 use frameyard::{ByteSize, MigrateType};
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::{Rect, Size};
-use ratatui_core::style::{Color, Style};
-use ratatui_core::text::{Line, Span};
 
+use super::line::{Line, Size};
 use super::sample::{BlockMap, Cell, Fill, Rates, Sample, ZoneSample};
 use crate::output::RoundedSize;
 
@@ -24,7 +22,7 @@ const LAST: usize = 8;
 const SHARE: usize = 6;
 
 const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dim();
+const DIM: Style = Style::new().dimmed();
 
 /// What a screen shows.
 #[derive(Clone, Debug)]
@@ -54,21 +52,19 @@ pub(super) fn map_room(size: Size) -> usize {
     lines.min(MAP_LINES) * usize::from(size.width)
 }
 
-/// Draws a picture.
-pub(super) fn draw(picture: &Picture<'_>, area: Rect, buffer: &mut Buffer) {
-    let lines = if area.width < LEAST.width || area.height < LEAST.height {
-        let (have, need) = (area.as_size(), LEAST);
-        vec![Line::from(format!("{}x{}: too small", have.width, have.height)), Line::from(format!("needs {need}"))]
+/// The lines of a picture, as many as the screen has.
+pub(super) fn draw(picture: &Picture<'_>, size: Size) -> Vec<Line> {
+    let mut lines = if size.width < LEAST.width || size.height < LEAST.height {
+        vec![Line::from(format!("{size}: too small")), Line::from(format!("needs {LEAST}"))]
     } else {
-        picture.lines(area.as_size())
+        picture.lines(size)
     };
-    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
-        buffer.set_line(area.x, y, line, area.width);
-    }
+    lines.resize(usize::from(size.height), Line::default());
+    lines.into_iter().map(|line| line.cut(size.width)).collect()
 }
 
 impl Picture<'_> {
-    fn lines(&self, size: Size) -> Vec<Line<'static>> {
+    fn lines(&self, size: Size) -> Vec<Line> {
         let zone = self.now.zone(self.view.zone);
         let gap = (size.height >= ROOMY).then(Line::default);
         let mut lines =
@@ -88,16 +84,18 @@ impl Picture<'_> {
         lines
     }
 
-    fn title(&self, width: usize) -> Line<'static> {
+    fn title(&self, width: usize) -> Line {
         let state = if self.view.is_paused { "paused" } else { "every" };
         let right = format!("{state} {:.1} s", self.view.interval_ms as f64 / 1000.0);
         let left = format!("frameyard top: {}", self.yard);
         let room = width.saturating_sub(right.len() + 1);
         let left: String = left.chars().take(room).collect();
-        Line::from(vec![Span::styled(format!("{left:<room$} "), BOLD), Span::raw(right)])
+        let mut line = Line::styled(format!("{left:<room$} "), BOLD);
+        line.push(&right, Style::new());
+        line
     }
 
-    fn facts(&self, zone: &ZoneSample) -> Line<'static> {
+    fn facts(&self, zone: &ZoneSample) -> Line {
         let entries = match self.now.processes {
             1 => "1 process".to_owned(),
             number => format!("{number} processes"),
@@ -111,7 +109,7 @@ impl Picture<'_> {
         ))
     }
 
-    fn rates(&self) -> [Line<'static>; 3] {
+    fn rates(&self) -> [Line; 3] {
         let rates = self.before.and_then(|before| Rates::between(before, self.now, self.view.zone));
         let of = |value: fn(&Rates) -> u64| rates.as_ref().map_or_else(|| "-".to_owned(), |rates| short(value(rates)));
         let waited = rates.as_ref().filter(|rates| rates.counters.acquisitions > 0).map_or_else(String::new, |rates| {
@@ -139,7 +137,7 @@ impl Picture<'_> {
     }
 
     /// Free blocks by type and order, with the number of pageblocks, and the part that is of no use for a whole pageblock.
-    fn blocks(&self, zone: &ZoneSample, width: usize) -> Vec<Line<'static>> {
+    fn blocks(&self, zone: &ZoneSample, width: usize) -> Vec<Line> {
         let columns = Columns::new(zone.blocks.len(), width);
         let mut heading = format!("{:<NAME$}", "free blocks");
         for name in columns.names() {
@@ -171,19 +169,27 @@ impl Picture<'_> {
         format!("too small for order {}: {unusable} of free pages", order.0)
     }
 
-    fn map(&self, size: Size) -> Vec<Line<'static>> {
+    fn map(&self, size: Size) -> Vec<Line> {
         let step = self.map.step;
         let what = if step == 1 { "pageblocks".to_owned() } else { format!("1 pageblock of {step}") };
         let legend = ". free  u m r h part used  U M R H used";
-        let mut lines = vec![Line::from(vec![Span::styled(format!("{what}  "), BOLD), Span::styled(legend, DIM)])];
-        let cells = |cells: &[Cell]| Line::from(cells.iter().map(|cell| sign(*cell)).collect::<Vec<_>>());
+        let mut heading = Line::styled(format!("{what}  "), BOLD);
+        heading.push(legend, DIM);
+        let row = |cells: &[Cell]| {
+            let mut line = Line::default();
+            for cell in cells {
+                let (letter, style) = sign(*cell);
+                line.push(letter, style);
+            }
+            line
+        };
         let width = usize::from(size.width);
-        lines.extend(self.map.cells.chunks(width).take(map_room(size) / width).map(cells));
-        lines
+        let rows = self.map.cells.chunks(width).take(map_room(size) / width).map(row);
+        std::iter::once(heading).chain(rows).collect()
     }
 
     /// The lists of CPUs, in columns.
-    fn lists(&self, zone: &ZoneSample, width: usize, room: usize) -> Vec<Line<'static>> {
+    fn lists(&self, zone: &ZoneSample, width: usize, room: usize) -> Vec<Line> {
         const WIDTH: usize = 39;
         const BAR: usize = 16;
         let (columns, rows) = ((width / WIDTH).max(1), room.saturating_sub(1));
@@ -204,7 +210,7 @@ impl Picture<'_> {
 }
 
 /// Free memory as a bar and in numbers.
-fn memory(zone: &ZoneSample, page_bytes: u64) -> Line<'static> {
+fn memory(zone: &ZoneSample, page_bytes: u64) -> Line {
     const BAR: usize = 20;
     let free = zone.free + zone.per_cpu;
     let used = zone.managed.saturating_sub(free);
@@ -219,10 +225,14 @@ fn memory(zone: &ZoneSample, page_bytes: u64) -> Line<'static> {
     ))
 }
 
-fn keys_line() -> Line<'static> {
+fn keys_line() -> Line {
     let keys = [("q", "quit"), ("space", "pause"), ("z", "zone"), ("+ -", "speed"), ("↑ ↓", "CPUs")];
-    let spans = keys.into_iter().flat_map(|(key, does)| [Span::styled(key, BOLD), Span::raw(format!(" {does}   "))]);
-    Line::from(spans.collect::<Vec<_>>())
+    let mut line = Line::default();
+    for (key, does) in keys {
+        line.push(key, BOLD);
+        line.push(&format!(" {does}   "), Style::new());
+    }
+    line
 }
 
 /// The columns of orders. Where the screen is too narrow, the last one has all orders from its own on.
@@ -254,7 +264,7 @@ impl Columns {
 }
 
 /// The sign of a pageblock: its type in capitals where it is used, in small letters where a part is free.
-fn sign(cell: Cell) -> Span<'static> {
+fn sign(cell: Cell) -> (&'static str, Style) {
     let letters = match cell.migrate_type {
         MigrateType::Unmovable => ["u", "U"],
         MigrateType::Movable => ["m", "M"],
@@ -268,18 +278,19 @@ fn sign(cell: Cell) -> Span<'static> {
         Fill::Mixed => letters[0],
         Fill::Used => letters[1],
     };
-    Span::styled(letter, colour(cell.migrate_type))
+    (letter, colour(cell.migrate_type))
 }
 
 fn colour(of: MigrateType) -> Style {
-    Style::new().fg(match of {
-        MigrateType::Unmovable => Color::Red,
-        MigrateType::Movable => Color::Green,
-        MigrateType::Reclaimable => Color::Yellow,
-        MigrateType::HighAtomic => Color::Magenta,
-        MigrateType::Cma => Color::Cyan,
-        MigrateType::Isolate => Color::Blue,
-    })
+    let colour = match of {
+        MigrateType::Unmovable => AnsiColor::Red,
+        MigrateType::Movable => AnsiColor::Green,
+        MigrateType::Reclaimable => AnsiColor::Yellow,
+        MigrateType::HighAtomic => AnsiColor::Magenta,
+        MigrateType::Cma => AnsiColor::Cyan,
+        MigrateType::Isolate => AnsiColor::Blue,
+    };
+    Style::new().fg_color(Some(colour.into()))
 }
 
 /// A number in at most four characters: `999`, `1.2k`, `34k`, `5.6M`.
@@ -303,16 +314,7 @@ fn percent(part: u64, of: u64) -> String {
 
 /// A picture as text, without colours and without spaces at the ends of lines.
 pub(super) fn plain(picture: &Picture<'_>, size: Size) -> String {
-    let area = Rect::from(((0, 0).into(), size));
-    let mut buffer = Buffer::empty(area);
-    draw(picture, area, &mut buffer);
-    text(&buffer)
-}
-
-fn text(buffer: &Buffer) -> String {
-    let area = buffer.area;
-    let line = |y| (area.left()..area.right()).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    (area.top()..area.bottom()).map(|y| line(y).trim_end().to_owned() + "\n").collect()
+    draw(picture, size).iter().map(|line| line.plain() + "\n").collect()
 }
 
 #[cfg(test)]

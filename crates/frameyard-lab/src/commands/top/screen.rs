@@ -1,25 +1,21 @@
 //! The terminal: its own screen in raw mode, and its former state afterwards.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Read, Stdin, Stdout, Write};
+use std::io::{self, IsTerminal, Read, Stdin, Write};
 use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use ratatui_core::backend::{Backend, ClearType, WindowSize};
-use ratatui_core::buffer::Cell;
-use ratatui_core::layout::{Position, Size};
-use ratatui_core::style::{Color, Modifier};
-use ratatui_core::terminal::Terminal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+use super::line::{Line, Size};
 use crate::Failure;
 
-/// The alternative screen without a cursor, and back.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
+/// The alternative screen without a cursor, where long lines are cut instead of wrapped, and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// The terminal's settings before the screen was opened, while it is open.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -33,13 +29,19 @@ pub(super) fn is_terminal() -> bool {
 pub(super) fn size() -> io::Result<Size> {
     let size = tcgetwinsize(io::stdout())?;
     // A terminal that does not know its size has the usual one.
-    Ok(if size.ws_row == 0 || size.ws_col == 0 { Size::new(80, 24) } else { Size::new(size.ws_col, size.ws_row) })
+    Ok(if size.ws_row == 0 || size.ws_col == 0 {
+        Size { width: 80, height: 24 }
+    } else {
+        Size { width: size.ws_col, height: size.ws_row }
+    })
 }
 
 /// The open screen. Dropping it restores the terminal; a panic restores it before its message.
 pub(super) struct Screen {
-    pub(super) terminal: Terminal<Escapes>,
     keys: Stdin,
+    size: Size,
+    /// The lines that the terminal shows, with their escape sequences.
+    shown: Vec<String>,
 }
 
 impl Screen {
@@ -61,17 +63,34 @@ impl Screen {
         let mut raw = before.clone();
         raw.make_raw();
         *before_open() = Some(before);
-        let terminal = tcsetattr(io::stdin(), OptionalActions::Flush, &raw)
+        let opened = tcsetattr(io::stdin(), OptionalActions::Flush, &raw)
             .map_err(io::Error::from)
             .and_then(|()| write(ENTER))
-            .and_then(|()| Terminal::new(Escapes { out: io::stdout(), text: String::new() }));
-        match terminal {
-            Ok(terminal) => Ok(Self { terminal, keys: io::stdin() }),
+            .and_then(|()| size());
+        match opened {
+            Ok(size) => Ok(Self { keys: io::stdin(), size, shown: Vec::new() }),
             Err(error) => {
                 restore();
                 Err(Failure::run_time(error))
             }
         }
+    }
+
+    /// Shows the lines that `draw` makes for the terminal's size. Only lines that differ are written.
+    pub(super) fn show(&mut self, draw: impl FnOnce(Size) -> Vec<Line>) -> io::Result<()> {
+        let (now, mut text) = (size()?, String::new());
+        if now != self.size {
+            (self.size, self.shown) = (now, Vec::new());
+            text += "\x1b[2J";
+        }
+        let lines: Vec<String> = draw(now).iter().map(escaped).collect();
+        for (number, line) in lines.iter().enumerate() {
+            if self.shown.get(number) != Some(line) {
+                let _ = write!(text, "\x1b[{};1H\x1b[2K{line}", number + 1);
+            }
+        }
+        self.shown = lines;
+        write(&text)
     }
 
     /// The next key within a time; `None` after it, or if a signal came.
@@ -148,103 +167,15 @@ impl Key {
     }
 }
 
-/// Draws cells with escape sequences that all terminals know.
-pub(super) struct Escapes {
-    out: Stdout,
-    /// What is not written yet.
-    text: String,
-}
-
-impl Backend for Escapes {
-    type Error = io::Error;
-
-    fn draw<'a, I>(&mut self, cells: I) -> io::Result<()>
-    where
-        I: Iterator<Item = (u16, u16, &'a Cell)>,
-    {
-        let (mut next, mut last) = (None, anstyle::Style::new());
-        for (x, y, cell) in cells {
-            if next != Some((x, y)) {
-                let _ = write!(self.text, "\x1b[{};{}H", y + 1, x + 1);
-            }
-            next = Some((x + 1, y));
-            let style = style(cell);
-            if style != last {
-                let _ = write!(self.text, "{last:#}{style}");
-                last = style;
-            }
-            self.text += cell.symbol();
-        }
-        let _ = write!(self.text, "{last:#}");
-        Ok(())
-    }
-
-    fn hide_cursor(&mut self) -> io::Result<()> {
-        // It is hidden as long as the screen is open.
-        Ok(())
-    }
-
-    fn show_cursor(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn get_cursor_position(&mut self) -> io::Result<Position> {
-        Ok(Position::ORIGIN)
-    }
-
-    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
-        let Position { x, y } = position.into();
-        let _ = write!(self.text, "\x1b[{};{}H", y + 1, x + 1);
-        Ok(())
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.text += "\x1b[2J";
-        Ok(())
-    }
-
-    fn clear_region(&mut self, _: ClearType) -> io::Result<()> {
-        self.clear()
-    }
-
-    fn size(&self) -> io::Result<Size> {
-        size()
-    }
-
-    fn window_size(&mut self) -> io::Result<WindowSize> {
-        Ok(WindowSize { columns_rows: size()?, pixels: Size::ZERO })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let text = std::mem::take(&mut self.text);
-        self.out.write_all(text.as_bytes())?;
-        self.out.flush()
-    }
-}
-
-fn style(cell: &Cell) -> anstyle::Style {
-    let mut style = anstyle::Style::new();
-    for (modifier, effect) in [(Modifier::BOLD, anstyle::Effects::BOLD), (Modifier::DIM, anstyle::Effects::DIMMED)] {
-        if cell.modifier.contains(modifier) {
-            style = style.effects(style.get_effects() | effect);
-        }
-    }
-    let colour = match cell.fg {
-        Color::Red => anstyle::AnsiColor::Red,
-        Color::Green => anstyle::AnsiColor::Green,
-        Color::Yellow => anstyle::AnsiColor::Yellow,
-        Color::Magenta => anstyle::AnsiColor::Magenta,
-        Color::Cyan => anstyle::AnsiColor::Cyan,
-        Color::Blue => anstyle::AnsiColor::Blue,
-        Color::LightGreen => anstyle::AnsiColor::BrightGreen,
-        _ => return style,
-    };
+/// A line with escape sequences that all terminals know.
+fn escaped(line: &Line) -> String {
     // The convention of no-color.org.
-    if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-        style
-    } else {
-        style.fg_color(Some(colour.into()))
-    }
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let piece = |(style, text): (anstyle::Style, &str)| {
+        let style = if is_plain { style.fg_color(None) } else { style };
+        format!("{style}{text}{style:#}")
+    };
+    line.pieces().map(piece).collect()
 }
 
 #[cfg(test)]
@@ -275,6 +206,15 @@ mod tests {
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text:?}"));
         assert!(at(ENTER) < at(LEAVE) && at(LEAVE) < at("said so"), "{text:?}");
         assert!(pty.is_as_before(), "raw mode is over");
+    }
+
+    #[test]
+    fn escape_sequences_change_no_text() {
+        let mut line = Line::styled("free  ", anstyle::Style::new().bold());
+        line.push("u m r", anstyle::AnsiColor::Red.on_default());
+        let escaped = escaped(&line);
+        assert!(escaped.starts_with("\x1b[1mfree"), "{escaped:?}");
+        assert_eq!(anstream::adapter::strip_str(&escaped).to_string(), line.plain());
     }
 
     #[test]

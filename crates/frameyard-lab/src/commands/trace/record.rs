@@ -19,7 +19,7 @@ use super::input::{SnapshotFiles, beside, snapshot_file};
 use super::sources::{Source, Subject};
 use super::tracefs::Instance;
 use crate::Failure;
-use crate::output::{OutputFile, spinner};
+use crate::output::{OutputFile, ProgressBar, spinner};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
@@ -202,7 +202,7 @@ struct Recorder<'a> {
     args: &'a RecordArgs,
     events: u64,
     lost: u64,
-    bar: indicatif::ProgressBar,
+    bar: ProgressBar,
 }
 
 impl Recorder<'_> {

@@ -2,8 +2,6 @@ use std::collections::BTreeMap;
 
 use frameyard::Order;
 use frameyard::policy::ZonePolicy;
-use ratatui_core::backend::TestBackend;
-use ratatui_core::terminal::Terminal;
 
 use super::super::sample::{Counters, ListFill};
 use super::*;
@@ -52,11 +50,9 @@ fn map() -> BlockMap {
     BlockMap { step: 14, cells: cells.collect() }
 }
 
-/// The screen of a size, drawn by the terminal's code.
+/// The text of a screen.
 fn screen(picture: &Picture<'_>, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(picture, frame.area(), frame.buffer_mut())).unwrap();
-    text(terminal.backend().buffer())
+    plain(picture, Size { width, height })
 }
 
 fn with_picture<R>(cpus: u64, view: View, then: impl FnOnce(&Picture<'_>) -> R) -> R {
@@ -109,6 +105,7 @@ fn no_size_panics_and_each_line_fits() {
         for (width, height) in (1..140).step_by(7).flat_map(|width| (1..60).map(move |height| (width, height))) {
             let text = screen(picture, width, height);
             assert_eq!(text.lines().count(), usize::from(height), "{width}x{height}");
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{width}x{height}");
         }
         assert!(screen(picture, 60, 20).lines().last().unwrap().starts_with("q quit"));
     });
@@ -135,8 +132,10 @@ fn a_zone_can_be_chosen() {
 }
 
 #[test]
-fn plain_text_is_what_the_terminal_shows() {
-    with_picture(4, VIEW, |picture| assert_eq!(plain(picture, PLAIN), screen(picture, 80, 24)));
+fn a_name_cannot_send_escape_sequences() {
+    let now = sample(0, vec![zone(1)]);
+    let picture = Picture { yard: "a\x1b[2J", now: &now, before: None, map: &BlockMap::default(), view: VIEW };
+    assert!(screen(&picture, 80, 24).starts_with("frameyard top: a[2J "));
 }
 
 #[test]

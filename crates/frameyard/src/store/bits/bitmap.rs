@@ -223,7 +223,7 @@ impl Bits {
             };
             (count, all) = (count + 1, all.and(freed));
         }
-        if !is_broken!(HintsForgotten) {
+        if !(is_broken!(HintsForgotten) && count > 1) {
             self.listing.set_hints(platform, &hints);
         }
         (count, all)

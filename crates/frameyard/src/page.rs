@@ -21,7 +21,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Platform, Probe};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
@@ -419,8 +419,9 @@ impl<'a, P: Platform, N: FrameName> PageRef<'a, P, N> {
 
     #[inline(always)]
     fn announce(&self, access: Access) {
-        if P::SEES_PAGES {
-            self.platform.touch_page(self.name.for_probe(), access);
+        let probe = self.platform.probe();
+        if probe.sees_pages() {
+            probe.touch_page(self.name.for_probe(), access);
         }
     }
 

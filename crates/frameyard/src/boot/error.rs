@@ -1,5 +1,6 @@
 //! Why a yard cannot be created, attached to or initialised.
 
+use crate::memblock::MemblockError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, NodeId, PageCount, PfnRange, errors};
 use crate::zone::{WatermarkOptionsError, ZonePolicy};
@@ -104,6 +105,30 @@ impl BootError {
     #[must_use]
     pub const fn is_at_run_time(&self) -> bool {
         matches!(self, Self::MapNotBacked(_) | Self::WorkerPanicked)
+    }
+}
+
+errors! {
+    /// Why a yard could not be created from the early memory map.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum EarlyBootError {
+        /// The memory or the configuration does not suit a yard.
+        Boot(error: BootError) = "{error}",
+        /// There is no room for the memory map or the control region, or it is not mapped.
+        Memblock(error: MemblockError) = "no room for the tables of a yard: {error}",
+    }
+}
+
+impl From<BootError> for EarlyBootError {
+    fn from(error: BootError) -> Self {
+        Self::Boot(error)
+    }
+}
+
+impl From<MemblockError> for EarlyBootError {
+    fn from(error: MemblockError) -> Self {
+        Self::Memblock(error)
     }
 }
 

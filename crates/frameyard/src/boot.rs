@@ -96,6 +96,7 @@ impl MemorySource for MemoryTable<'_> {
 
 /// How much memory the Movable zones get, taken from the top of each node (the kernel's `movablecore`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum MovableMemory {
     /// No Movable zone.
     #[default]
@@ -143,6 +144,9 @@ pub enum Poisoning {
 }
 
 /// The configuration of a yard: everything except its memory.
+///
+/// Fields may be added: write `YardConfig { geometry, ..YardConfig::new(cpus) }`, never all fields. The same holds for the
+/// other structures of options, all of which have a default.
 #[derive(Clone, Copy, Debug)]
 pub struct YardConfig<'a> {
     /// Page size, section size, pageblock order, maximum order.

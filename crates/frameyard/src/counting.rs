@@ -33,7 +33,7 @@
 //!
 //! use frameyard::*;
 //! use frameyard::boot::ZoneLimits;
-//! use frameyard::platform::{LockKind};
+//! use frameyard::platform::LockKind;
 //! use frameyard::counting::{CountingPlatform, TaskCounters};
 //!
 //! /// One CPU and no memory behind the frames.
@@ -46,7 +46,7 @@
 //!     fn spin(&self, _round: u32) {}
 //!     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> { None }
 //! }
-//! //! //!
+//!
 //! let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
 //! let source = MemoryTable { memory: &memory, ..MemoryTable::default() };
 //! let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };

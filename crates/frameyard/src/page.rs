@@ -44,6 +44,7 @@ pub use words::{PAGE_WORDS, PageWord};
 /// The state of a frame. A frame is in exactly one state at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum FrameState {
     /// Inside a block whose head is elsewhere, in a hole, or never touched. The tag of a single frame that has left its
     /// zone may also have this state; the frame is then [`PerCpu`](Self::PerCpu) or [`Allocated`](Self::Allocated).

@@ -8,6 +8,7 @@ use crate::zone::{WatermarkOptionsError, ZonePolicy};
 errors! {
     /// Why a yard cannot be created.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
     pub enum BootError {
         /// There is not a single whole frame of memory.
         NoMemory = "no memory: a yard needs at least one whole frame",
@@ -135,6 +136,7 @@ impl From<MemblockError> for EarlyBootError {
 errors! {
     /// Why a region is no control region of a yard that can be attached to.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
     pub enum AttachError {
         /// The region does not begin with a finished yard's header.
         NoYard = "no yard here: the control region has no finished header",

@@ -105,6 +105,7 @@ pub enum MapWrite {
 
 /// A kind of work to which a [`Probe`] can attribute time and memory accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Activity {
     /// Frames move from a zone to a CPU's list.
     Refill,
@@ -141,6 +142,7 @@ named!(Activity: Refill => "refill", Drain => "drain", Fault => "fault", Map => 
 
 /// What [`Probe::init_progress`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum InitProgress {
     /// The page structures of these frames, holes included, are written, and their free frames can be allocated.
     Written(PfnRange),

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::process::{Failed, Outcome, command, failed, is_installed, output, run, stream, succeeded};
 
 /// Fewer models or tests than this is a failure: a filter that no longer matches must not look like success.
-const MINIMUM_LOOM_MODELS: usize = 220;
+const MINIMUM_LOOM_MODELS: usize = 221;
 const MINIMUM_SHUTTLE_TESTS: usize = 6;
 
 /// Runs tests and returns how many passed.

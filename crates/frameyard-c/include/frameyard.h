@@ -917,10 +917,11 @@ enum fy_status fy_alloc_exact(const struct fy_yard *yard,
                               uint64_t *frame,
                               struct fy_error *error);
 
-// Frees all blocks of a range of frames. No block may reach out of it.
+// Frees the frames of a range: whole blocks and parts of blocks. A block that reaches beyond the range is divided, and its other
+// frames stay allocated.
 //
-// Errors: as `fy_free`, and `FY_BAD_ARGUMENT` for an impossible range. Thread safety: any thread. Cost: that of `fy_free` for each
-// block.
+// Errors: as `fy_free`, and `FY_BAD_ARGUMENT` for an impossible range; nothing has changed then. Thread safety: any thread, while no
+// other frees or divides these blocks. Cost: that of `fy_free` for each block, and of `fy_split_at` at each end inside a block.
 enum fy_status fy_free_range(const struct fy_yard *yard,
                              uint64_t start,
                              uint64_t count,

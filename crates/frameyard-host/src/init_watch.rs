@@ -45,6 +45,7 @@ impl InitWatch {
                 self.seen.pages.fetch_add(frames.count().0, Ordering::Relaxed);
             }
             InitProgress::NodeDone(node) => lock(&self.seen.nodes).push(node),
+            _ => {}
         }
     }
 }

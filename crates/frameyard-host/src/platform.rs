@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::platform::{
-    Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapBacking,
-    MapNotBacked, OwnList, Popped, Probe, SequencesNotEnded, SpeculativeGets, WorkerPanicked,
+    Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapNotBacked,
+    MemoryBacking, OwnList, Popped, Probe, SequencesNotEnded, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{ByteSize, CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -292,6 +292,16 @@ impl Platform for HostPlatform {
     type Guard = ();
 
     #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
+
+    #[inline(always)]
     fn guard(&self) {}
 
     #[inline(always)]
@@ -463,7 +473,7 @@ impl Platform for HostPlatform {
     }
 }
 
-impl MapBacking for HostPlatform {
+impl MemoryBacking for HostPlatform {
     /// Returns private memory with `MADV_DONTNEED`, memory of a file by punching a hole (`MADV_REMOVE`).
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         self.memory.release(frames)
@@ -542,7 +552,10 @@ impl MapBacking for HostPlatform {
 }
 
 impl Probe for HostPlatform {
-    const SEES_PAGES: bool = false;
+    #[inline(always)]
+    fn sees_pages(&self) -> bool {
+        false
+    }
 
     /// The time since the platform was made, by the system's monotonic clock.
     fn clock_ns(&self) -> Option<u64> {

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::platform::{
-    Access, Activity, Contention, InitProgress, LineKind, LockError, LockId, MapBacking, MapWrite, NodeInit, Offload,
-    OwnList, Popped, Probe, SequencesNotEnded, SharedLine, WorkerPanicked,
+    Access, Activity, Contention, InitProgress, LineKind, LockError, LockId, MapWrite, MemoryBacking, NodeInit,
+    Offload, OwnList, Popped, Probe, SequencesNotEnded, SharedLine, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
@@ -239,6 +239,16 @@ impl Platform for SimPlatform {
     type Guard = ();
 
     #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
+
+    #[inline(always)]
     fn guard(&self) {}
 
     #[inline(always)]
@@ -382,7 +392,7 @@ impl Platform for SimPlatform {
     }
 }
 
-impl MapBacking for SimPlatform {
+impl MemoryBacking for SimPlatform {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         self.bytes.zero(frames);
         self.write_frames(frames.count(), |engine, at| {

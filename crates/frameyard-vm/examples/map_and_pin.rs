@@ -7,7 +7,6 @@ use std::error::Error;
 use std::ptr::NonNull;
 
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe};
 use frameyard::{
     ByteSize, CpuId, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard, YardConfig,
 };
@@ -53,9 +52,6 @@ impl Platform for OneCpu {
         Some(unsafe { self.frames.add((index * PAGE) as usize) })
     }
 }
-
-impl MapBacking for OneCpu {}
-impl Probe for OneCpu {}
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A yard of 16 MiB, as in the documentation of `frameyard`.

@@ -11,7 +11,7 @@
 
 use core::ops::Range;
 
-use frameyard::platform::Activity;
+use frameyard::platform::{Activity, Probe};
 use frameyard::{Order, PageCount, Pfn, Platform, Yard};
 
 use crate::address::{PageLevel, VirtAddr};
@@ -145,9 +145,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 continue;
             }
             let platform = self.vm().yard().platform();
-            platform.begin_activity(Activity::Fault);
+            platform.probe().begin_activity(Activity::Fault);
             let done = self.fault(spot, addr, access);
-            platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
+            platform.probe().end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
             done?;
         }
         Err(VmError::Stalled.into())
@@ -157,9 +157,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         check(addr)?;
         let platform = self.vm().yard().platform();
-        platform.begin_activity(Activity::Fault);
+        platform.probe().begin_activity(Activity::Fault);
         let done = self.touch_locked(addr, access);
-        platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
+        platform.probe().end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
         done.map(|_| ())
     }
 

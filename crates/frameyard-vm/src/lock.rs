@@ -26,7 +26,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 use frameyard::Platform;
-use frameyard::platform::{Access, Contention, LineKind, LockError, LockId, SharedLine};
+use frameyard::platform::{Access, Contention, LineKind, LockError, LockId, Probe, SharedLine};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
 use frameyard::sync::{Weakness, is_weakened};
@@ -203,7 +203,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// Reports an access to the word to the platform.
     #[inline(always)]
     fn touch(&self) {
-        self.platform.touch_line(SharedLine::of(LineKind::MapLock, self.word()), Access::ReadModifyWrite);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::MapLock, self.word()), Access::ReadModifyWrite);
     }
 
     /// Takes the lock for reading unless a writer holds it or waits for it.

@@ -1,6 +1,6 @@
 //! Mapping and unmapping of address ranges.
 
-use frameyard::platform::Activity;
+use frameyard::platform::{Activity, Probe};
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount, Platform};
 
@@ -146,9 +146,9 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// The map lock for writing; O(log n) for n areas.
     pub fn map(&self, request: MapRequest) -> Result<VirtRange, MapError> {
         let platform = self.space().vm().yard().platform();
-        platform.begin_activity(Activity::Map);
+        platform.probe().begin_activity(Activity::Map);
         let mapped = self.map_checked(request);
-        platform.end_activity(Activity::Map, PageCount(0));
+        platform.probe().end_activity(Activity::Map, PageCount(0));
         mapped
     }
 
@@ -190,9 +190,9 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// The map lock for writing; O(log n) per area, O(1) per page.
     pub fn unmap(&self, range: VirtRange) -> Result<Unmapped, MapError> {
         let platform = self.space().vm().yard().platform();
-        platform.begin_activity(Activity::Map);
+        platform.probe().begin_activity(Activity::Map);
         let unmapped = self.unmap_checked(range);
-        platform.end_activity(Activity::Map, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.probe().end_activity(Activity::Map, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

@@ -22,7 +22,7 @@
 use core::fmt;
 
 use frameyard::page::FrameLink;
-use frameyard::platform::{Access, LineKind, LockError, LockId, SharedLine};
+use frameyard::platform::{Access, LineKind, LockError, LockId, Probe, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Pfn, Platform};
 
@@ -147,7 +147,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Reports an access to a word of the space to the platform.
     #[inline(always)]
     pub(crate) fn report_access(&self, word: &AtomicU64, access: Access) {
-        self.vm.yard().platform().touch_line(SharedLine::of(LineKind::SpaceState, word), access);
+        self.vm.yard().platform().probe().touch_line(SharedLine::of(LineKind::SpaceState, word), access);
     }
 
     /// The lock of its areas and page tables.

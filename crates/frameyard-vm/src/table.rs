@@ -23,7 +23,7 @@
 //! - The page tables of a space = the linked ones and the deposited ones.
 
 use frameyard::page::{CountedPage, FrameLink};
-use frameyard::platform::{Access, LineKind, LockId, SharedLine};
+use frameyard::platform::{Access, LineKind, LockId, Probe, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Order, Pfn, Platform};
 
@@ -140,7 +140,7 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     #[inline(always)]
     pub(crate) fn set(&self, index: usize, entry: Entry) {
         let word = self.words.at(index);
-        self.held.platform().touch_line(SharedLine::of(LineKind::PageTable, word), Access::Write);
+        self.held.platform().probe().touch_line(SharedLine::of(LineKind::PageTable, word), Access::Write);
         // Release: pairs with the Acquire in `Table::entry`.
         self.words.at(index).store(entry.bits(), Ordering::Release);
     }
@@ -287,7 +287,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn look(&self, table: Table<'y>, level: Level, index: usize) -> Entry {
         let kind = if level == Level::SMALL { LineKind::PageTable } else { LineKind::PageDirectory };
         let line = SharedLine::of(kind, table.word(index));
-        self.vm().yard().platform().touch_line(line, Access::Read);
+        self.vm().yard().platform().probe().touch_line(line, Access::Read);
         table.entry(index)
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
 use frameyard::platform::{
-    Access, Activity, Contention, LockError, LockId, MapBacking, Offload, Probe, SharedLine, WorkerPanicked,
+    Access, Activity, Contention, LockError, LockId, MemoryBacking, Offload, Probe, SharedLine, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{
@@ -148,6 +148,16 @@ pub struct TestPlatform {
 impl Platform for TestPlatform {
     type Guard = CountedGuard;
 
+    #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
+
     fn guard(&self) -> CountedGuard {
         HELD.set(HELD.get() + 1);
         CountedGuard(())
@@ -235,7 +245,7 @@ impl Platform for TestPlatform {
     }
 }
 
-impl MapBacking for TestPlatform {
+impl MemoryBacking for TestPlatform {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         attack(frames);
         Offload::Declined

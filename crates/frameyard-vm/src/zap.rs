@@ -11,7 +11,7 @@
 //! Workers that tear a space down together process different addresses, divided at multiples of 2 MiB, and so different
 //! tables of level 0. They change higher tables under the lock of the table.
 
-use frameyard::platform::Activity;
+use frameyard::platform::{Activity, Probe};
 use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{VirtAddr, VirtRange};
@@ -220,7 +220,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let mut left = before;
         // Entries in use when the activity began.
         let mut used = before.used;
-        self.platform().begin_activity(Activity::Zap);
+        self.platform().probe().begin_activity(Activity::Zap);
         for index in first..last {
             if left.used == 0 {
                 break;
@@ -242,10 +242,10 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             if entry.is_anonymous() {
                 left = left.less(0, 1);
                 if self.unmap(entry.head()) {
-                    self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
+                    self.platform().probe().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
                     self.vm().free_unused(self.pages.take());
                     used = left.used;
-                    self.platform().begin_activity(Activity::Zap);
+                    self.platform().probe().begin_activity(Activity::Zap);
                 }
             } else if entry.is_file() {
                 self.unmap_file(entry.pfn());
@@ -253,7 +253,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
                 self.unmap_device(entry);
             }
         }
-        self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
+        self.platform().probe().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
         locked.change_use(|_| left);
         let gone = before.less(left.used, left.anonymous);
         self.zapped.pages += u64::from(gone.anonymous);
@@ -287,15 +287,17 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             return;
         }
         // A partial unmap removes the whole device entry. The rest is faulted in again on access.
-        self.platform().begin_activity(Activity::Zap);
-        let Some(locked) = self.locked(table) else { return self.platform().end_activity(Activity::Zap, PageCount(0)) };
+        self.platform().probe().begin_activity(Activity::Zap);
+        let Some(locked) = self.locked(table) else {
+            return self.platform().probe().end_activity(Activity::Zap, PageCount(0));
+        };
         locked.set(index, Entry::EMPTY);
         let anonymous = u32::from(!entry.is_device());
         locked.change_use(|at| at.less(1, anonymous));
         if entry.is_device() {
             self.unmap_device(entry);
             self.zapped.device += 1;
-            return self.platform().end_activity(Activity::Zap, PageCount(1));
+            return self.platform().probe().end_activity(Activity::Zap, PageCount(1));
         }
         let deposited = locked.withdraw(self.space);
         drop(locked);
@@ -305,7 +307,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.zapped.huge += 1;
         self.zapped.pages += Level::HUGE.pages();
         let is_full = self.unmap(entry.pfn());
-        self.platform().end_activity(Activity::Zap, PageCount(1));
+        self.platform().probe().end_activity(Activity::Zap, PageCount(1));
         if is_full {
             self.vm().free_unused(self.pages.take());
         }

@@ -169,12 +169,11 @@ fn ask(
 ) -> Result<Vec<Attempt>, WorkloadError> {
     let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
     let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
-    let anywhere =
-        || vm.yard().request_pages(asker.count, GFP).aligned(align).node(NodeId(0)).owners(&vm.owners()).range();
+    let anywhere = || vm.yard().request(asker.count, GFP).aligned(align).node(NodeId(0)).owners(&vm.owners()).range();
     let mut attempts = vec![asker.ask(AskedFor::Anywhere, None, anywhere)?];
     let page = asker.pinned_page()?;
     let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));
-    let this = |gfp| vm.yard().request_range(range, gfp).owners(&vm.owners()).range();
+    let this = |gfp| vm.yard().request(range, gfp).owners(&vm.owners()).range();
     let pinned = asker.ask(AskedFor::Pinned, Some(pfn), || this(GFP))?;
     match &pinned.outcome {
         Err(AllocError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}

@@ -1,6 +1,7 @@
 //! Counters of a yard and its owners, and their changes during a run.
 
 use frameyard::locks::LockUse;
+use frameyard::platform::Probe;
 use frameyard::stats::{CompactEvent, CompactStatistics};
 use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_host::HostPlatform;
@@ -110,7 +111,7 @@ impl Counts {
         let yard = vm.yard();
         let mut counts = Self {
             drains: Drains::of_any(yard),
-            locks_are_timed: yard.platform().lock_clock_ns().is_some(),
+            locks_are_timed: yard.platform().probe().lock_clock_ns().is_some(),
             vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
             ..Self::default()
         };

@@ -1,8 +1,8 @@
 //! The fixture of a run: a yard with owners of its frames, created for the run and checked after it.
 
+use frameyard::platform::Probe;
 use std::fmt;
 
-use frameyard::platform::Probe;
 use frameyard::{ByteSize, PageCount, Platform, Yard};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
@@ -118,7 +118,7 @@ impl Fixture<'_> {
     /// Whether locks are timed.
     #[must_use]
     pub fn lock_timing(&self) -> LockTiming {
-        match self.vm.yard().platform().lock_clock_ns() {
+        match self.vm.yard().platform().probe().lock_clock_ns() {
             Some(_) => LockTiming::On,
             None => LockTiming::Off,
         }

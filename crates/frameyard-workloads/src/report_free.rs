@@ -111,7 +111,7 @@ fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatf
     yard.drain_all();
     for pfn in yard.memory_ranges().flat_map(|(range, _)| range.start.0..range.end.0).map(Pfn) {
         if yard.stats().frame(pfn).is_some_and(|frame| frame.state == FrameState::BuddyFree)
-            && let Ok(frame) = yard.request_range(PfnRange::new(pfn, PageCount(1)), Gfp::HIGHUSER_MOVABLE).guard()
+            && let Ok(frame) = yard.request(PfnRange::new(pfn, PageCount(1)), Gfp::HIGHUSER_MOVABLE).guard()
         {
             all.push(written(frame)?);
         }

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use frameyard::boot::ZoneLimits;
 use frameyard::counting::{Counted, CountingPlatform, TaskCounters};
-use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
+use frameyard::platform::SequencesNotEnded;
 use frameyard::policy::ZonePolicy;
 use frameyard::{
     ByteSize, CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
@@ -49,9 +49,6 @@ impl Platform for OneCpu {
         Ok(())
     }
 }
-
-impl MapBacking for OneCpu {}
-impl Probe for OneCpu {}
 
 type CountedYard = Yard<CountingPlatform<'static, OneCpu, fn() -> u32, REMEMBERED>>;
 

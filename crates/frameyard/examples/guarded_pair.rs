@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
+use frameyard::platform::SequencesNotEnded;
 use frameyard::{
     AllocError, ByteSize, CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
     RawRegion, Yard, YardConfig,
@@ -108,12 +108,6 @@ impl Platform for Kernel {
         assert_eq!(THIS_CPU.with(|cpu| cpu.preemption.get()), UNWANTED, "the caller may wait");
         Ok(())
     }
-}
-
-impl MapBacking for Kernel {}
-
-impl Probe for Kernel {
-    const SEES_PAGES: bool = false;
 }
 
 /// Zeroed memory for the rest of the program.

@@ -57,5 +57,5 @@
 //! 3. A full list packs its oldest frames into batches and drains them as the transfer policy defines.
 
 pub use crate::fast::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
-pub use crate::request::{AllocRequest, Frames};
+pub use crate::request::{AllocRequest, Frames, Wanted};
 pub use crate::yard::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};

@@ -1,5 +1,7 @@
 //! Boot: creating a yard from a list of memory ranges.
 //!
+//! [`Yard::from_memblock`](crate::Yard::from_memblock) does all of it with the early memory map. Its steps:
+//!
 //! 1. [`Layout::plan`] computes the sizes of the map and the control region. It allocates nothing.
 //! 2. The caller provides both regions, zeroed.
 //! 3. `init` writes them. It uses no heap.
@@ -36,7 +38,7 @@ pub(crate) use attach::attach;
 pub use bounds::{DeviceSpace, MachineBounds};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;
-pub use error::{AttachError, BootError, InitError};
+pub use error::{AttachError, BootError, EarlyBootError, InitError};
 pub(crate) use init::init;
 pub(crate) use initialisation::{Grain, Growth, Initialisation};
 pub use layout::Layout;
@@ -94,6 +96,7 @@ impl MemorySource for MemoryTable<'_> {
 
 /// How much memory the Movable zones get, taken from the top of each node (the kernel's `movablecore`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum MovableMemory {
     /// No Movable zone.
     #[default]
@@ -141,6 +144,9 @@ pub enum Poisoning {
 }
 
 /// The configuration of a yard: everything except its memory.
+///
+/// Fields may be added: write `YardConfig { geometry, ..YardConfig::new(cpus) }`, never all fields. The same holds for the
+/// other structures of options, all of which have a default.
 #[derive(Clone, Copy, Debug)]
 pub struct YardConfig<'a> {
     /// Page size, section size, pageblock order, maximum order.

@@ -33,7 +33,7 @@
 //!
 //! use frameyard::*;
 //! use frameyard::boot::ZoneLimits;
-//! use frameyard::platform::{LockKind, MapBacking, Probe};
+//! use frameyard::platform::LockKind;
 //! use frameyard::counting::{CountingPlatform, TaskCounters};
 //!
 //! /// One CPU and no memory behind the frames.
@@ -46,8 +46,6 @@
 //!     fn spin(&self, _round: u32) {}
 //!     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> { None }
 //! }
-//! impl MapBacking for Bare {}
-//! impl Probe for Bare {}
 //!
 //! let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
 //! let source = MemoryTable { memory: &memory, ..MemoryTable::default() };

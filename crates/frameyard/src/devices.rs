@@ -45,7 +45,7 @@
 //!   a part that is about to become a tail. If the page changes between the read of the count and the exchange, the
 //!   exchange fails. But to the processor even a failed exchange is a write. So a platform that makes map pages
 //!   read-only asks for marks around gets, and waits for gets in progress
-//!   ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
+//!   ([`MemoryBacking::begin_get`](crate::platform::MemoryBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
 //!   one frame; unfreeze.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to

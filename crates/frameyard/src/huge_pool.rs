@@ -4,7 +4,7 @@
 //! A pool takes blocks of 2 MiB or 1 GiB from the free lists and keeps them. While a page is in a pool, only the page
 //! structure of its head is used. Those of the tails are zero, as inside any block, and are not written until the page
 //! leaves the pool. So the memory behind them can go back to the host
-//! ([`MapBacking::release_tails`](crate::platform::MapBacking::release_tails)), and reads there return zeroes. Of each
+//! ([`MemoryBacking::release_tails`](crate::platform::MemoryBacking::release_tails)), and reads there return zeroes. Of each
 //! huge page one map page remains, the one with the head.
 //!
 //! | page | map pages of 4 KiB | remain |

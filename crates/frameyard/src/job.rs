@@ -44,6 +44,7 @@ pub struct ParallelJob {
 
 /// Why the numbers do not describe a valid job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum JobError {
     /// `max_threads` is 0.
     NoThreads,
@@ -61,6 +62,7 @@ messages!(JobError {
 
 /// Why a job was not done, or not completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum RunError {
     /// The numbers do not describe a valid job. Nothing ran.
     Job(JobError),

@@ -73,7 +73,7 @@ pub use frameyard_units::{
 };
 pub use gfp::Gfp;
 pub use platform::Platform;
-pub use request::{AllocRequest, Frames};
+pub use request::{AllocRequest, Frames, Wanted};
 pub use yard::{AllocError, FreeError, RawRegion, Yard};
 
 // The chapters of the interface: what they say is in other modules.
@@ -130,7 +130,7 @@ pub mod reporting {
     //! Free-page reporting: giving the memory behind free frames back to the host.
     //!
     //! [`Yard::report_free_pages`](crate::Yard::report_free_pages) takes large free blocks off the free lists, a few at
-    //! a time, hands them to [`MapBacking::return_frames`](crate::platform::MapBacking::return_frames), and puts them
+    //! a time, hands them to [`MemoryBacking::return_frames`](crate::platform::MemoryBacking::return_frames), and puts them
     //! back with a mark in their tags, so that they are not reported again. Allocating a block clears its mark.
     //! Modelled on the kernel's `page_reporting_process`.
 
@@ -168,11 +168,12 @@ pub mod views {
     //!
     //! [`Yard`](crate::Yard) itself allocates and frees. Everything else is behind a view: `yard.zone(id)`,
     //! `yard.devices()`, `yard.huge_pages()`, `yard.compaction()`, `yard.stats()`, `yard.init()`, `yard.counted()`,
-    //! `yard.lists()`, `yard.cma()`. A view is a copyable borrow of the yard, so making one costs nothing. The
+    //! `yard.lists()`, `yard.cma()`, `yard.at_once()`. A view is a copyable borrow of the yard, so making one costs nothing. The
     //! documentation of each view says which locks its methods take.
 
     pub use crate::yard::{
-        CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
+        CmaAreas, CountedBlocks, YardAtOnce, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists,
+        YardStats, YardZone,
     };
 }
 

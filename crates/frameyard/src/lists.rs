@@ -45,7 +45,7 @@
 use core::fmt;
 use core::ops::Deref;
 
-use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, Probe, SharedLine};
 use crate::store::batch::{BATCH, SMALL_ORDERS};
 use crate::store::bits::bitmap::LARGEST_LINE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
@@ -606,7 +606,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     /// Announces a use of a word of a list. Uses of the limits are not announced: they are on the cache line of the lock.
     #[inline(always)]
     fn touch<T>(&self, word: &T, access: Access) {
-        self.platform.touch_line(SharedLine::of(LineKind::PerCpuLists, word), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::PerCpuLists, word), access);
     }
 
     /// Takes the newest entry of the array; `None` if it is empty.

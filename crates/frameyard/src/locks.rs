@@ -1,6 +1,6 @@
 //! Locks with counters of acquisitions and of the time waited and held. Zones and LRU lists use them.
 
-use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, Probe, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
 mod histogram;
@@ -86,11 +86,11 @@ impl LockCounters {
     /// As [`Platform::lock`].
     #[inline]
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Result<LockHold, LockError> {
-        let asked_ns = platform.lock_clock_ns();
+        let asked_ns = platform.probe().lock_clock_ns();
         let contention = platform.lock(id, word)?;
         self.touch(platform, id);
         // The wait for the line of the counters is waiting time, not holding time.
-        Ok(self.count(contention, asked_ns, platform.lock_clock_ns()))
+        Ok(self.count(contention, asked_ns, platform.probe().lock_clock_ns()))
     }
 
     /// Takes a lock if it is free, and counts the acquisition; `None` if the lock is held.
@@ -100,14 +100,14 @@ impl LockCounters {
             return None;
         }
         self.touch(platform, id);
-        Some(self.count(Contention::Free, None, platform.lock_clock_ns()))
+        Some(self.count(Contention::Free, None, platform.probe().lock_clock_ns()))
     }
 
     /// Announces a use of the counters.
     #[inline(always)]
     fn touch<P: Platform>(&self, platform: &P, id: LockId) {
         let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
-        platform.touch_line(SharedLine::of(kind, self), Access::Write);
+        platform.probe().touch_line(SharedLine::of(kind, self), Access::Write);
     }
 
     #[inline(always)]
@@ -134,7 +134,7 @@ impl LockCounters {
     /// Counts a hold that is about to end; its length, if locks are timed. The caller then releases the lock.
     #[inline(always)]
     pub(crate) fn count_hold<P: Platform>(&self, platform: &P, hold: LockHold) -> Option<u64> {
-        let (since, now) = hold.since_ns.zip(platform.lock_clock_ns())?;
+        let (since, now) = hold.since_ns.zip(platform.probe().lock_clock_ns())?;
         let held_ns = now.saturating_sub(since);
         add(&self.hold_ns, held_ns);
         Some(held_ns)

@@ -109,7 +109,7 @@ pub(crate) trait Located: Copy {
     /// If the frame is outside the map.
     fn place(self, map: &MemMap) -> MapPlace;
 
-    fn name<P: Probe>(self, map: &MemMap) -> Self::Name;
+    fn name<P: Platform>(self, map: &MemMap, platform: &P) -> Self::Name;
 }
 
 impl Located for MapPlace {
@@ -121,8 +121,8 @@ impl Located for MapPlace {
     }
 
     #[inline(always)]
-    fn name<P: Probe>(self, map: &MemMap) -> ProbedName {
-        ProbedName(if P::SEES_PAGES { map.pfn(self) } else { Pfn(0) })
+    fn name<P: Platform>(self, map: &MemMap, platform: &P) -> ProbedName {
+        ProbedName(if platform.probe().sees_pages() { map.pfn(self) } else { Pfn(0) })
     }
 }
 
@@ -136,7 +136,7 @@ impl Located for (Pfn, MapPlace) {
     }
 
     #[inline(always)]
-    fn name<P: Probe>(self, _map: &MemMap) -> Pfn {
+    fn name<P: Platform>(self, _map: &MemMap, _platform: &P) -> Pfn {
         self.0
     }
 }
@@ -153,7 +153,7 @@ impl Located for Pfn {
     }
 
     #[inline(always)]
-    fn name<P: Probe>(self, _map: &MemMap) -> Self {
+    fn name<P: Platform>(self, _map: &MemMap, _platform: &P) -> Self {
         self
     }
 }
@@ -297,7 +297,7 @@ impl MemMap {
     pub(crate) fn page<'a, P: Platform, L: Located>(&self, frame: L, platform: &'a P) -> PageRef<'a, P, L::Name> {
         // SAFETY: the address is in the map, and the section has memory: frames without memory are on no list, and public
         // entry points refuse them (`PageblockMap::has_memory`).
-        unsafe { PageRef::new(self.address(frame), frame.name::<P>(self), platform) }
+        unsafe { PageRef::new(self.address(frame), frame.name(self, platform), platform) }
     }
 
     /// The page structure at a place of the map, as that of `pfn`. A device whose compound pages share a layout keeps the

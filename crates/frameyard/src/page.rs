@@ -21,7 +21,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Platform, Probe};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
@@ -44,6 +44,7 @@ pub use words::{PAGE_WORDS, PageWord};
 /// The state of a frame. A frame is in exactly one state at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum FrameState {
     /// Inside a block whose head is elsewhere, in a hole, or never touched. The tag of a single frame that has left its
     /// zone may also have this state; the frame is then [`PerCpu`](Self::PerCpu) or [`Allocated`](Self::Allocated).
@@ -419,8 +420,9 @@ impl<'a, P: Platform, N: FrameName> PageRef<'a, P, N> {
 
     #[inline(always)]
     fn announce(&self, access: Access) {
-        if P::SEES_PAGES {
-            self.platform.touch_page(self.name.for_probe(), access);
+        let probe = self.platform.probe();
+        if probe.sees_pages() {
+            probe.touch_page(self.name.for_probe(), access);
         }
     }
 

@@ -3,11 +3,11 @@
 //! | trait | provides | a kernel port |
 //! |---|---|---|
 //! | [`Platform`] | CPU identity, waiting, locks, workers, the bytes of frames | writes four methods |
-//! | [`MapBacking`] | memory behind the map and behind frames | `impl MapBacking for Kernel {}` |
-//! | [`Probe`] | instrumentation for simulators, counters and progress displays | `impl Probe for Kernel {}` |
+//! | [`MemoryBacking`] | memory behind the map and behind frames | by default [`OrdinaryMemory`] |
+//! | [`Probe`] | instrumentation for simulators, counters and progress displays | by default [`NoProbe`], which costs nothing |
 //!
-//! All methods of `MapBacking` and `Probe` have defaults. Those of `Probe` do nothing, so calls to them compile to
-//! nothing.
+//! A platform hands out its backing and its probe ([`Platform::backing`], [`Platform::probe`]). It can implement the
+//! traits itself and return `self`.
 
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
@@ -15,24 +15,25 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Pfn, errors, messages};
 
+mod backing;
 mod bad_page;
 mod get_mark;
 mod lock_id;
-mod map_backing;
+
 mod own_list;
 #[cfg(test)]
 pub(crate) mod plain;
 mod probe;
 mod shared_line;
 
+pub use backing::{
+    FramesNotReturned, FreeFrames, HugePageTails, MapNotBacked, MemoryBacking, Offload, OrdinaryMemory, SpeculativeGets,
+};
 pub use bad_page::{BadPage, PageProblem};
 pub use get_mark::{GetMark, StillGetting, wait_for_gets};
 pub use lock_id::{LockId, LockKind};
-pub use map_backing::{
-    FramesNotReturned, FreeFrames, HugePageTails, MapBacking, MapNotBacked, Offload, SpeculativeGets,
-};
 pub use own_list::{OwnList, Popped};
-pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};
+pub use probe::{Access, Activity, InitProgress, MapWrite, NoProbe, NodeInit, Probe};
 pub use shared_line::{LineKind, SharedLine};
 
 /// Whether a lock was free.
@@ -172,7 +173,7 @@ const HELD: u32 = 1;
 /// - `wait` sleeps from about round 64 on, for at most 1 ms per round;
 /// - `lock` sleeps in long waits, too, because otherwise a waiter with a higher priority could starve the holder.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
-pub trait Platform: MapBacking + Probe + Sync {
+pub trait Platform: Sync {
     /// Held while the caller holds a lock of the yard.
     ///
     /// In a kernel whose interrupt handlers use the yard, a guard disables interrupts on its CPU: a handler that waited
@@ -210,6 +211,18 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// [`Gfp::ZERO`](crate::Gfp::ZERO), for poisoning, by owners that move blocks, and by [`Frames`](crate::Frames). If
     /// a platform returns `None` for all frames, requests to zero or poison are refused, and everything else works.
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>>;
+
+    /// The memory behind the map and behind frames. By default it is [ordinary](OrdinaryMemory).
+    #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        &OrdinaryMemory
+    }
+
+    /// What observes the yard's work. By default [nothing](NoProbe).
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        &NoProbe
+    }
 
     /// Takes the lock `word`, which is 0 while the lock is free. Spins until it has the lock.
     ///

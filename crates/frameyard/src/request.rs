@@ -30,7 +30,7 @@ mod reporting;
 pub(crate) mod search;
 mod slow_path;
 
-pub use alloc_request::AllocRequest;
+pub use alloc_request::{AllocRequest, Wanted};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
 pub use frames::Frames;

@@ -158,7 +158,7 @@ fn take_range(runner: &Runner, mover: &Mover<'_>) {
     const MARK: u32 = 77;
     let pageblocks = FRAMES >> PAGEBLOCK.0;
     let range = at(below(pageblocks - 1) << PAGEBLOCK.0, pick(&[1, 2]) << PAGEBLOCK.0);
-    let Ok(range) = runner.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&mover.owners()).range() else {
+    let Ok(range) = runner.yard.request(range, Gfp::HIGHUSER_MOVABLE).owners(&mover.owners()).range() else {
         return;
     };
     runner.own(range, MARK);

@@ -25,7 +25,7 @@
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Residence;
-use crate::platform::{Activity, Platform};
+use crate::platform::{Activity, Platform, Probe};
 use crate::store::buddy::compacting::FreeShape;
 use crate::sync::{all_atomic, is_broken};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
@@ -225,10 +225,10 @@ pub(crate) fn mend<P: Platform>(view: ZoneView<'_, P>) {
 
 /// Returns to the free lists, merged, all that the mechanisms hold.
 pub(crate) fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
-    view.platform.begin_activity(Activity::Collect);
+    view.platform.probe().begin_activity(Activity::Collect);
     published::collect(view);
     bits::collect(view);
-    view.platform.end_activity(Activity::Collect, PageCount(0));
+    view.platform.probe().end_activity(Activity::Collect, PageCount(0));
 }
 
 /// As far as the effort of a request for that order and type allows, returns to the free lists what serves it, until there is `enough`.
@@ -240,13 +240,13 @@ pub(crate) fn collect_within<P: Platform>(
     effort: &Effort,
     enough: impl Fn() -> bool,
 ) {
-    view.platform.begin_activity(Activity::Collect);
+    view.platform.probe().begin_activity(Activity::Collect);
     bits::collect_for(view, order, migrate_type);
     if order > Order::ZERO {
         published::merge_some(view, order, migrate_type);
         bits::collect_split(view, effort.lines, enough);
     }
-    view.platform.end_activity(Activity::Collect, PageCount(0));
+    view.platform.probe().end_activity(Activity::Collect, PageCount(0));
 }
 
 /// Whether mechanisms hold free blocks that [`collect_all`] would return, or merges that would serve a request of that order. Possibly

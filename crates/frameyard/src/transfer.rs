@@ -4,7 +4,7 @@
 //! under that lock.
 
 use crate::placement;
-use crate::platform::{Activity, Platform};
+use crate::platform::{Activity, Platform, Probe};
 use crate::store::batch::Batch;
 use crate::store::buddy::pagewise;
 use crate::store::{RefillRequest, bits, page_check, published, takes_bits};
@@ -21,7 +21,7 @@ use crate::zone::view::{LockedZone, ZoneView};
 ///
 /// The mechanisms' own functions are never inlined: kernels have small stacks, and the buffers of all mechanisms would lie in one frame.
 pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
-    view.platform.begin_activity(Activity::Refill);
+    view.platform.probe().begin_activity(Activity::Refill);
     let got = match view.zone.policy().parts().store {
         Store::Bits if takes_bits(view, refill.blocks) => placement::fetch(view, refill, deliver),
         Store::Buddy(transfer) if published::COMPILED_IN && transfer != Transfer::Batched => {
@@ -29,7 +29,7 @@ pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, d
         }
         _ => pagewise::fetch(view, refill, deliver),
     };
-    view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
+    view.platform.probe().end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn take_ready<P: Platform>(
     if view.checks != PageChecks::None {
         return;
     }
-    view.platform.begin_activity(Activity::Refill);
+    view.platform.probe().begin_activity(Activity::Refill);
     placement::take_ready(view, cpu, of, (wanted, room), batch);
-    view.platform.end_activity(Activity::Refill, PageCount((batch.len() as u64) << of.0.0));
+    view.platform.probe().end_activity(Activity::Refill, PageCount((batch.len() as u64) << of.0.0));
 }
 
 /// Why blocks leave a CPU's lists.
@@ -132,7 +132,7 @@ impl<'a, P: Platform> Drain<'a, P> {
 
     fn begin_span(&mut self) {
         if self.pages.is_none() {
-            self.view.platform.begin_activity(Activity::Drain);
+            self.view.platform.probe().begin_activity(Activity::Drain);
             self.pages = Some(0);
         }
     }
@@ -141,7 +141,7 @@ impl<'a, P: Platform> Drain<'a, P> {
     fn end_span(&mut self) {
         self.locked = None;
         if let Some(pages) = self.pages.take() {
-            self.view.platform.end_activity(Activity::Drain, PageCount(pages));
+            self.view.platform.probe().end_activity(Activity::Drain, PageCount(pages));
         }
     }
 }

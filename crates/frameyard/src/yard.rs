@@ -28,6 +28,7 @@ mod blocker;
 mod defrag;
 mod device;
 mod error;
+mod from_memblock;
 mod init;
 mod policy;
 mod regions;
@@ -42,7 +43,8 @@ pub use policy::PolicyError;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 pub use views::{
-    CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
+    CmaAreas, CountedBlocks, YardAtOnce, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats,
+    YardZone,
 };
 
 /// A memory region that the caller passes to a yard. The function that takes it states the requirements.
@@ -57,6 +59,21 @@ pub struct RawRegion {
 /// A page-frame allocator: the memory map, its zones with their free lists, and the per-CPU lists.
 ///
 /// All methods take `&self`: all threads use the same yard at once.
+///
+/// | to | call |
+/// |---|---|
+/// | allocate a block of `2^order` frames, and free it | [`alloc`](Self::alloc), [`free`](Self::free) |
+/// | allocate many single frames, and free them | [`alloc_bulk`](Self::alloc_bulk), [`free_bulk`](Self::free_bulk) |
+/// | own frames until a guard is dropped | [`frames`](Self::frames) |
+/// | ask for any count, certain frames, a node, an alignment, or frames that owners move others out of | [`request`](Self::request) |
+/// | free any frames: several blocks, or parts of one | [`free_range`](Self::free_range) |
+/// | divide and join allocated blocks | [`split_at`](Self::split_at), [`split`](Self::split), [`join`](Self::join) |
+/// | read statistics and look frames up | [`stats`](Self::stats), [`zone`](Self::zone) |
+/// | create a yard, or another view of one | [`from_memblock`](Self::from_memblock), [`create`](Self::create), [`attach`](Self::attach) |
+/// | take memory in and out of use | [`init`](Self::init), [`online`](Self::online), [`offline`](Self::offline), [`devices`](Self::devices) |
+/// | check everything | [`validate`](Self::validate) |
+///
+/// [`views`](crate::views) lists the other subjects.
 pub struct Yard<P: Platform> {
     pub(crate) platform: P,
     pub(crate) map: MemMap,
@@ -119,7 +136,7 @@ impl<P: Platform> Yard<P> {
     ///   except that the part for [`YardConfig::device_space`] outside memory is mapped and zeroed from the start.
     /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
     ///   The parts of the map for holes inside sections are mapped, too, at the latest when
-    ///   [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
+    ///   [`MemoryBacking::back_map`](crate::platform::MemoryBacking::back_map) returns success for them.
     /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
     ///   belongs to the owner of the frame.
     pub unsafe fn create(

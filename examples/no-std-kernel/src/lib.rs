@@ -1,11 +1,11 @@
-//! Frameyard in a kernel: no `std`, no heap, one CPU, memory in the kernel's image.
+//! Frameyard in a kernel: no `std`, no heap, one CPU, 16 MiB of memory.
 //!
 //! | file | shows |
 //! |---|---|
-//! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
+//! | `lib.rs` | early memory, a [`Yard`] in a static, the kernel's allocation functions |
 //! | `interrupts.rs` | a [`Platform::Guard`] that disables interrupts, and so keeps other code off the CPU's lists |
 //!
-//! A real kernel takes its memory table from the firmware instead of `RAM`, and gives each CPU its number.
+//! A real kernel takes its memory from the firmware's table instead of `RAM`, reserves its image there, and gives each CPU its number.
 #![cfg_attr(not(test), no_std)]
 
 use core::cell::UnsafeCell;
@@ -13,11 +13,12 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use frameyard::boot::{BootError, MachineBounds, ZoneLimits};
-use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
+use frameyard::boot::{EarlyBootError, ZoneLimits};
+use frameyard::memblock::{EarlyMemory, Memblock, RegionFlags};
+use frameyard::platform::SequencesNotEnded;
+use frameyard::units::PhysAddr;
 use frameyard::{
-    AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, Platform, RawRegion, Yard, YardConfig,
+    AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, NodeId, Order, Pfn, Platform, Yard, YardConfig,
 };
 
 mod interrupts;
@@ -26,48 +27,38 @@ pub use interrupts::InterruptsOff;
 
 /// The kernel's memory: 4096 frames.
 const RAM_BYTES: usize = 16 << 20;
-/// The number of the first frame.
-const FIRST: Pfn = Pfn(0x1000);
+/// The physical address of the first byte.
+const RAM_BASE: PhysAddr = PhysAddr(16 << 20);
 /// Pages of 4 KiB, pageblocks of 2 MiB, and one section for all of [`RAM`].
 const GEOMETRY: Geometry = match Geometry::new(ByteSize(4096), ByteSize(RAM_BYTES as u64), Order(9), Order(10)) {
     Ok(geometry) => geometry,
     Err(_) => panic!("a section is a power of two and holds whole blocks"),
 };
-/// The machine: one node, one CPU, one range of memory.
-const BOUNDS: MachineBounds = MachineBounds {
-    memory_ranges: 1,
-    reserved_ranges: 0,
-    ..MachineBounds::of_memory(GEOMETRY, ByteSize(RAM_BYTES as u64))
-};
-/// Room for 64 bytes per frame.
-const MAP_BYTES: usize = BOUNDS.map_bytes().0 as usize;
-/// Room for the tables of zones, lists and sections.
-const CONTROL_BYTES: usize = BOUNDS.control_bytes().0 as usize;
-
-static RAM: Region<RAM_BYTES> = Region::new();
-static MAP: Region<MAP_BYTES> = Region::new();
-static CONTROL: Region<CONTROL_BYTES> = Region::new();
+static RAM: Ram = Ram(UnsafeCell::new([0; RAM_BYTES]));
 static YARD: OnceYard = OnceYard { state: AtomicU8::new(EMPTY), yard: UnsafeCell::new(MaybeUninit::uninit()) };
 
-/// Zeroed memory of the kernel's image.
+/// The machine's memory, which a real kernel finds there.
 #[repr(C, align(4096))]
-struct Region<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
+struct Ram(UnsafeCell<[u8; RAM_BYTES]>);
 
-// SAFETY: the bytes are accessed only through raw pointers: the map and the control region by the yard, which uses
-// atomics, and RAM by the owners of its frames.
-unsafe impl<const BYTES: usize> Sync for Region<BYTES> {}
+// SAFETY: the bytes are accessed only through raw pointers, by the owners of their frames.
+unsafe impl Sync for Ram {}
 
-impl<const BYTES: usize> Region<BYTES> {
-    const fn new() -> Self {
-        Self(UnsafeCell::new([0; BYTES]))
-    }
+/// Where a range of physical memory is: the kernel's direct map.
+fn direct_map(start: PhysAddr, size: ByteSize) -> Option<NonNull<u8>> {
+    let offset = start.0.checked_sub(RAM_BASE.0)?;
+    let is_inside = offset.checked_add(size.0).is_some_and(|end| end <= RAM_BYTES as u64);
+    // SAFETY: the offset is inside the memory.
+    is_inside.then(|| unsafe { NonNull::from(&RAM.0).cast().add(offset as usize) })
+}
 
-    fn base(&self) -> NonNull<u8> {
-        NonNull::from(&self.0).cast()
-    }
+/// The memory that the kernel uses before there is a yard.
+struct Early;
 
-    fn raw(&self) -> RawRegion {
-        RawRegion { base: self.base(), size: ByteSize(BYTES as u64) }
+// SAFETY: the memory is mapped for ever. `init` makes the only value, and nothing else uses the memory before the yard has it.
+unsafe impl EarlyMemory for Early {
+    fn map(&self, start: PhysAddr, size: ByteSize) -> Option<NonNull<u8>> {
+        direct_map(start, size)
     }
 }
 
@@ -107,27 +98,24 @@ impl Platform for Kernel {
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        let offset = pfn.0.checked_sub(FIRST.0)? as usize * 4096;
-        if offset >= RAM_BYTES {
-            return None;
-        }
-        // SAFETY: the offset is inside the region.
-        Some(unsafe { RAM.base().add(offset) })
+        direct_map(GEOMETRY.address_of(pfn), GEOMETRY.page_size())
     }
 }
-
-impl MapBacking for Kernel {}
-
-impl Probe for Kernel {}
 
 /// Why the yard could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A region is too small, or the memory table is wrong.
-    Boot(BootError),
+    /// The memory is too small, or the table is wrong.
+    Boot(EarlyBootError),
     /// Another call is creating the yard, or failed to.
     Taken,
+}
+
+impl From<EarlyBootError> for SetupError {
+    fn from(error: EarlyBootError) -> Self {
+        Self::Boot(error)
+    }
 }
 
 const EMPTY: u8 = 0;
@@ -147,20 +135,20 @@ unsafe impl Sync for OnceYard {}
 ///
 /// # Errors
 ///
-/// [`SetupError`]. A failed call leaves the kernel without a yard for good: the regions are no longer zeroed.
+/// [`SetupError`]. A failed call leaves the kernel without a yard for good.
 pub fn init() -> Result<&'static Yard<Kernel>, SetupError> {
     // Relaxed: the exchange only elects the caller that creates the yard; `yard` orders its contents.
     if YARD.state.compare_exchange(EMPTY, IN_PROGRESS, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return Err(SetupError::Taken);
     }
-    let memory = [(PfnRange::new(FIRST, PageCount((RAM_BYTES / 4096) as u64)), NodeId(0))];
-    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    // Eight regions are enough here. With the default of 128, a memblock is too large for many stacks.
+    let mut memblock = Memblock::<_, 8>::with_geometry(Early, GEOMETRY);
+    memblock
+        .add_node(RAM_BASE, ByteSize(RAM_BYTES as u64), NodeId(0), RegionFlags::NONE)
+        .map_err(EarlyBootError::from)?;
     let config = YardConfig { geometry: GEOMETRY, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
-    let layout = Layout::plan(&table, &config).map_err(SetupError::Boot)?;
-    // SAFETY: both regions are zeroed memory of the image that nothing else uses, and this function runs once.
-    // `frame_bytes` maps the frames of the table, and only those.
-    let yard = unsafe { Yard::create(&table, &config, &layout, MAP.raw(), CONTROL.raw(), Kernel) };
-    let yard = yard.map_err(SetupError::Boot)?;
+    // SAFETY: the memory is mapped for ever, and has no other user: this function runs once. `frame_bytes` maps all of it.
+    let yard = unsafe { Yard::from_memblock(&mut memblock, &config, Kernel) }?;
     // SAFETY: the state admits one caller, and readers only after READY.
     let yard: &'static Yard<Kernel> = unsafe { (*YARD.yard.get()).write(yard) };
     // Release: pairs with the Acquire in `yard`.
@@ -208,6 +196,8 @@ pub fn free_frame(pfn: Pfn) -> Result<(), FreeError> {
 
 #[cfg(test)]
 mod tests {
+    use frameyard::PageCount;
+
     use super::*;
 
     /// One test: the yard is created once per process.

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::shared::sized::SizedStruct;
 use crate::shared::{FY_LOG_ERROR, FY_LOG_WARNING, FY_MESSAGE_BYTES, Failure, TextBuffer};
-use frameyard::platform::{BadPage, LockError, LockId, MapBacking, Offload, OwnList, Popped, Probe, SequencesNotEnded};
+use frameyard::platform::{BadPage, LockError, LockId, MemoryBacking, Offload, OwnList, Popped, SequencesNotEnded};
 use frameyard::{CpuId, Pfn, PfnRange, Platform};
 
 /// All CPUs: what `end_sequences` gets as the CPU.
@@ -235,6 +235,11 @@ impl Platform for Kernel {
     type Guard = Guard;
 
     #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
     fn guard(&self) -> Guard {
         Guard { usual: self.usual, guard: self.usual.enter() }
     }
@@ -308,7 +313,7 @@ impl Platform for Kernel {
     }
 }
 
-impl MapBacking for Kernel {
+impl MemoryBacking for Kernel {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         let Some(zero) = self.ops.zero else { return Offload::Declined };
         // SAFETY: the creator of the yard gives the operation for this context. The frames are the caller's.
@@ -317,10 +322,6 @@ impl MapBacking for Kernel {
             _ => Offload::Declined,
         }
     }
-}
-
-impl Probe for Kernel {
-    const SEES_PAGES: bool = false;
 }
 
 /// The operation that gets failures inside the library: a `fn(*const c_char)`, or null.

@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, run_on};
 use frameyard::compaction::CompactRequest;
 use frameyard::locks::{HistogramCounts, LockUse};
 use frameyard::owners::Owners;
-use frameyard::platform::{Contention, LockError, LockId, MapBacking, Probe};
+use frameyard::platform::{Contention, LockError, LockId, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{CounterScope, MechanismCounts, PcpStatistics, RegionCounts, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
@@ -192,6 +192,11 @@ struct Timed {
 impl Platform for Timed {
     type Guard = ();
 
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
+
     fn guard(&self) {}
 
     fn current_cpu(&self) -> CpuId {
@@ -209,8 +214,6 @@ impl Platform for Timed {
         Ok(if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free })
     }
 }
-
-impl MapBacking for Timed {}
 
 impl Probe for Timed {
     fn lock_clock_ns(&self) -> Option<u64> {

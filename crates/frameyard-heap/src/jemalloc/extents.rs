@@ -121,7 +121,7 @@ impl Extents {
     /// Allocates the extent at an address, if all of its frames are free, and of the node if there is one.
     pub(crate) fn allocate_at(&self, address: usize, size: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let range = self.range(address, size).filter(|range| node.is_none_or(|node| self.is_on(*range, node)))?;
-        self.charged(range.count(), || self.yard.request_range(range, FLAGS).range().ok())
+        self.charged(range.count(), || self.yard.request(range, FLAGS).range().ok())
     }
 
     fn is_on(&self, range: PfnRange, node: NodeId) -> bool {
@@ -168,7 +168,7 @@ impl Extents {
         let max = self.yard.geometry().max_order();
         let order = Order::covering(count)?;
         if order <= max && align <= order.min(self.aligned) {
-            return of_node(self.yard.request_pages(count, FLAGS));
+            return of_node(self.yard.request(count, FLAGS));
         }
         if order.max(align) <= max && align <= self.aligned {
             let block = of_node(self.yard.request(align, FLAGS))?;
@@ -177,7 +177,7 @@ impl Extents {
         // An alignment that frame numbers do not ensure: the extent lies in a longer one.
         let slack = if align <= self.aligned { PageCount(0) } else { align.pages() };
         let step = align.min(self.aligned).max(HUGE_PAGE);
-        let longer = of_node(self.yard.request_pages(count + slack, FLAGS).aligned(step))?;
+        let longer = of_node(self.yard.request(count + slack, FLAGS).aligned(step))?;
         let address = self.address(longer.start);
         let skipped = address.next_multiple_of(self.bytes(align.pages())) - address;
         let start = longer.start + PageCount((skipped >> self.page_shift()) as u64);
@@ -188,13 +188,7 @@ impl Extents {
     fn trim(&self, whole: PfnRange, wanted: PfnRange) -> Option<PfnRange> {
         let before = PfnRange { start: whole.start, end: wanted.start };
         let after = PfnRange { start: wanted.end, end: whole.end };
-        for (part, cut) in [(before, wanted.start), (after, wanted.end)] {
-            if part.is_empty() {
-                continue;
-            }
-            let is_cut = self.yard.split_at(cut);
-            is_cut.and_then(|()| self.yard.free_range(part)).ok()?;
-        }
+        [before, after].into_iter().try_for_each(|part| self.yard.free_range(part)).ok()?;
         Some(wanted)
     }
 

@@ -140,7 +140,7 @@ impl ArenaHeap {
         let page_size = yard.geometry().page_size().0;
         let size = ByteSize(size.0 / least.0 * least.0);
         let (count, align) = (PageCount(size.0 / page_size), Self::alignment(yard));
-        let range = yard.request_pages(count, FLAGS).aligned(align).range().map_err(ArenaError::Yard)?;
+        let range = yard.request(count, FLAGS).aligned(align).range().map_err(ArenaError::Yard)?;
         let Some(start) = yard.memory().frame(range.start) else {
             // An allocated range can be freed.
             let _ = yard.free_range(range);

@@ -1,7 +1,7 @@
+use frameyard::platform::MemoryBacking;
 use std::sync::atomic::Ordering;
 
 use frameyard::NodeId;
-use frameyard::platform::MapBacking;
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 
-use frameyard::platform::NodeInit;
+use frameyard::platform::{MemoryBacking, NodeInit, Probe};
 use frameyard::{ByteSize, Geometry, PageCount};
 
 use super::*;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::AttachError;
-use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
+use frameyard::platform::SequencesNotEnded;
 use frameyard::{CpuId, Pfn, Platform, RawRegion, Yard};
 
 use super::fork::{self, Hook, OtherThreads};
@@ -143,7 +143,3 @@ impl Platform for LocksOnly {
         self.sequences.ok_or(SequencesNotEnded)?.end_on(cpu).map_err(|_| SequencesNotEnded)
     }
 }
-
-impl MapBacking for LocksOnly {}
-
-impl Probe for LocksOnly {}

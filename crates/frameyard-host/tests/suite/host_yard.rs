@@ -7,7 +7,7 @@ use crate::checked_yard::{CheckedYard, range};
 use crate::own_process::own_file;
 use crate::test_huge_pages::AddedHugePages;
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
-use frameyard::platform::{InitProgress, MapBacking, Probe};
+use frameyard::platform::{InitProgress, MemoryBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::{
     AllocError, Block, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard,
@@ -263,7 +263,7 @@ fn holes_have_no_bytes_and_nodes_allocate_their_own_frames() {
         }
     }
     let (range, node) = memory[2];
-    let frames = yard.request_range(range, Gfp::KERNEL | Gfp::ZERO).guard().unwrap();
+    let frames = yard.request(range, Gfp::KERNEL | Gfp::ZERO).guard().unwrap();
     assert_eq!((frames.range(), node), (range, NodeId(0)));
     assert!(frames.bytes().unwrap().iter().all(|byte| *byte == 0));
 }

@@ -96,13 +96,13 @@ fn returned_frames_are_zero_on_their_next_use() {
     let yard = yard(HostYard::builder().huge_pages(HugePages::Never));
     // In the middle: the watermark keeps a block at one of the ends from being returned.
     let whole = PfnRange::new(range(0x10_0000 + PAGES / 2, 512, 0).0.start, PageCount(512));
-    let mut frames = yard.request_range(whole, Gfp::KERNEL).guard().unwrap();
+    let mut frames = yard.request(whole, Gfp::KERNEL).guard().unwrap();
     frames.bytes_mut().unwrap().fill(9);
     drop(frames);
     yard.drain_all();
     yard.report_free_pages(Order(9), ALL).unwrap();
     assert!(yard.memory().resident().unwrap() < ByteSize::mib(2));
-    let frames = yard.request_range(whole, Gfp::KERNEL).guard().unwrap();
+    let frames = yard.request(whole, Gfp::KERNEL).guard().unwrap();
     let gone = frames.bytes().unwrap().iter().filter(|byte| **byte == 0).count();
     assert!(gone >= 1 << 20, "{gone} bytes are the host's");
 }

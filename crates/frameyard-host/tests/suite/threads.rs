@@ -84,7 +84,7 @@ impl<'y> Stress<'y> {
         let gfp = types[random.below(4) as usize] | Gfp::NOWARN;
         match random.below(64) {
             0 => self.yard.frames(Order(9), gfp),
-            1 => self.yard.with_bytes(self.yard.request_pages(PageCount(1 + random.below(100)), gfp).guard()?),
+            1 => self.yard.with_bytes(self.yard.request(PageCount(1 + random.below(100)), gfp).guard()?),
             2 => self.yard.frames(Order(4 + random.below(5) as u8), gfp),
             3 => {
                 let block = Yard::frames(self.yard, Order(3), gfp)?;

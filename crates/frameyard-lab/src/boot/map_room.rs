@@ -83,7 +83,7 @@ pub(super) fn written_bytes(
     let blocks = layout.present().0.div_ceil(geometry.max_order().pages().0);
     let map = match mode {
         InitMode::Lazy => 0,
-        InitMode::Eager | InitMode::Deferred => wholly.0.max(blocks.saturating_mul(host_page.0)),
+        _ => wholly.0.max(blocks.saturating_mul(host_page.0)),
     };
     ByteSize(map.min(layout.map_bytes().0).saturating_add(layout.control_bytes().0))
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 
-use frameyard::platform::{LockId, MapBacking};
+use frameyard::platform::{LockId, MemoryBacking};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;

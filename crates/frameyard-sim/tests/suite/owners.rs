@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use frameyard::platform::{LineKind, LockKind, MapBacking, Offload};
+use frameyard::platform::{LineKind, LockKind, MemoryBacking, Offload};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use frameyard::platform::{MapBacking, Probe};
 use frameyard::{CpuId, Pfn, Platform};
 
 thread_local! {
@@ -19,12 +18,6 @@ pub(super) fn run_as(cpu: CpuId) {
 /// CPUs that the replay names, and frames without bytes.
 #[derive(Debug)]
 pub(super) struct ReplayPlatform;
-
-impl MapBacking for ReplayPlatform {}
-
-impl Probe for ReplayPlatform {
-    const SEES_PAGES: bool = false;
-}
 
 impl Platform for ReplayPlatform {
     type Guard = ();

@@ -219,7 +219,7 @@ impl<P: Platform> SettingUp<'_, P> {
         self.yard.set_policy(set_up.initial_policy()).map_err(SetUpError::Policy)?;
         let all: Vec<PfnRange> = self.yard.memory_ranges().map(|(range, _)| range).collect();
         for range in all {
-            self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range()?;
+            self.yard.request(range, Gfp::HIGHUSER_MOVABLE).range()?;
         }
         let mut rng = fastrand::Rng::with_seed(set_up.seed);
         let mut laid_out: Vec<(PlacedCopy<'_>, &ReplayZone, ZoneLayout)> = Vec::new();
@@ -279,7 +279,7 @@ impl<P: Platform> SettingUp<'_, P> {
         let gfp = Gfp::HIGH | Gfp::DIRECT_RECLAIM | Gfp::NORETRY | Gfp::NOWARN | mobility | place;
         if self.yard.alloc(unit.order, gfp) != Ok(unit.pfn) {
             self.yard.lists().drain_cpu(CpuId(0));
-            self.yard.request_range(range, gfp).range()?;
+            self.yard.request(range, gfp).range()?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use frameyard::boot::ZoneLimits;
 use frameyard::page::Page;
-use frameyard::platform::{Contention, LockId, MapBacking, Probe};
+use frameyard::platform::{Contention, LockId};
 use frameyard::policy::ZonePolicy;
 use frameyard::sync::{AtomicU32, Ordering};
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
@@ -57,10 +57,6 @@ impl Platform for Provided {
     }
 }
 
-impl MapBacking for Provided {}
-
-impl Probe for Provided {}
-
 impl Platform for ModelPlatform {
     type Guard = ();
 
@@ -97,10 +93,6 @@ impl Platform for ModelPlatform {
         }
     }
 }
-
-impl MapBacking for ModelPlatform {}
-
-impl Probe for ModelPlatform {}
 
 #[repr(C, align(128))]
 #[derive(Default)]

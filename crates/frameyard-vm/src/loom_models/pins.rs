@@ -101,7 +101,7 @@ const ONE: Counts = Counts { references: 1, mappings: 0 };
 
 /// Allocates exactly that frame, if it is free by now, as a page of another owner.
 pub(super) fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
-    if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
+    if vm.yard().request(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
         vm.yard()
             .counted()
@@ -168,7 +168,7 @@ fn pinned_while_tables_are_removed(later: LaterOwner) {
     let meeting = Meeting::default();
     let met = meeting.clone();
     let reuse = move |vm: Vm<'_, ModelPlatform>| {
-        if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
+        if vm.yard().request(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
             // SAFETY: this thread has allocated the frame.
             let mut bytes = unsafe { FrameBytes::new(vm.yard(), table, Order::ZERO) };

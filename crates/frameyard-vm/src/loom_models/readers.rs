@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use frameyard::platform::{LockError, LockId, MapBacking, Probe};
+use frameyard::platform::{LockError, LockId};
 use frameyard::sync::{Ordering, Weakness, weakened};
 use frameyard::{CpuId, Pfn, Platform};
 use loom::thread;
@@ -22,10 +22,6 @@ struct Process {
     name: NonZeroU32,
     words: Words<'static>,
 }
-
-impl MapBacking for Process {}
-
-impl Probe for Process {}
 
 impl Platform for Process {
     type Guard = ();

@@ -1,7 +1,7 @@
 //! Batches: pages that a CPU collects before it takes the lock of a shard.
 
 use frameyard::page::{CountedPage, Counts};
-use frameyard::platform::{Access, LineKind, LockId, SharedLine};
+use frameyard::platform::{Access, LineKind, LockId, Probe, SharedLine};
 use frameyard::sync::Ordering;
 use frameyard::{CpuId, Order, PageCount, Pfn, Platform};
 
@@ -66,7 +66,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             return;
         }
         let place = record.at(FRAMES + kind as usize * MOST + len);
-        platform.touch_line(SharedLine::of(LineKind::LruLists, place), Access::Write);
+        platform.probe().touch_line(SharedLine::of(LineKind::LruLists, place), Access::Write);
         place.store(page.pfn().0, Ordering::Relaxed);
         length.store(len as u64 + 1, Ordering::Relaxed);
         if len + 1 < self.lru_batch() && page.tag().order() == Order::ZERO {

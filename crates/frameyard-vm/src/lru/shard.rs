@@ -4,7 +4,7 @@ use core::fmt;
 
 use frameyard::locks::LockHold;
 use frameyard::page::{CountedPage, FrameLink};
-use frameyard::platform::{Access, Activity, LineKind, LockId, SharedLine};
+use frameyard::platform::{Access, Activity, LineKind, LockId, Probe, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{NodeId, PageCount, Platform};
 
@@ -133,7 +133,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let guard = platform.guard();
         let (counters, word) = (shard.words.lock_counters(COUNTERS), shard.words.lock_word(LOCK));
         let hold = counters.lock(platform, key.lock_id(), word).ok()?;
-        platform.begin_activity(Activity::Relist);
+        platform.probe().begin_activity(Activity::Relist);
         Some(LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard })
     }
 }
@@ -149,7 +149,7 @@ impl<P: Platform> Drop for LockedShard<'_, P> {
         }
         add(words.at(MOVED), self.moved);
         let platform = self.vm.yard().platform();
-        platform.end_activity(Activity::Relist, PageCount(self.moved));
+        platform.probe().end_activity(Activity::Relist, PageCount(self.moved));
         let counters = words.lock_counters(COUNTERS);
         counters.unlock(platform, self.key.lock_id(), words.lock_word(LOCK), self.hold);
     }
@@ -185,7 +185,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
         let bits = u64::from(first.bits()) | u64::from(last.bits()) << 32;
         let line = SharedLine::of(LineKind::LruLists, self.shard.ends(list));
-        self.vm.yard().platform().touch_line(line, Access::Write);
+        self.vm.yard().platform().probe().touch_line(line, Access::Write);
         self.shard.ends(list).store(bits, Ordering::Relaxed);
     }
 

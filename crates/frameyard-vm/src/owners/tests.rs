@@ -315,7 +315,7 @@ fn contiguous_range_reports_an_isolated_block_as_busy() {
         let (_file, frames) = file_in_memory(&vm, 15);
         vm.lru_drain_all();
         let range = PfnRange::new(frames[5], PageCount(1));
-        let take = || vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
+        let take = || vm.yard().request(range, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
         vm.isolate(block(frames[5]), MigrateMode::Sync).unwrap();
         let Err(AllocError::Blocked(blocker)) = take() else { panic!("the isolated page does not block the request") };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
@@ -354,14 +354,14 @@ fn contiguous_range_retries_pages_of_an_exiting_space() {
         let never = Returning { space: space.space(), left: AtomicU64::new(u64::MAX) };
         let failing = vm.with_injector(&never);
         let Err(AllocError::Blocked(blocker)) =
-            vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range()
+            vm.yard().request(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range()
         else {
             panic!("the page is there")
         };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
         let later = Returning { space: space.space(), left: AtomicU64::new(3) };
         let failing = vm.with_injector(&later);
-        assert_eq!(vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range(), Ok(range));
+        assert_eq!(vm.yard().request(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range(), Ok(range));
         vm.yard().free_range(range).unwrap();
     });
 }

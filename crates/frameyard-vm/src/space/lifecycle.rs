@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
-use frameyard::platform::Activity;
+use frameyard::platform::{Activity, Probe};
 use frameyard::sync::Ordering;
 use frameyard::{ByteSize, PageCount, Platform};
 
@@ -280,9 +280,9 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// The space still exists: a migration did not end, a lock was not released, or its state is damaged.
     fn tear_down(self, workers: NonZeroUsize) -> Result<Unmapped, ExitProblem> {
         let platform = self.vm().yard().platform();
-        platform.begin_activity(Activity::Exit);
+        platform.probe().begin_activity(Activity::Exit);
         let unmapped = self.tear_down_all(workers);
-        platform.end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.probe().end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

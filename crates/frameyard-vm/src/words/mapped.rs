@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::slice;
 
 use frameyard::locks::LockCounters;
-use frameyard::platform::Offload;
+use frameyard::platform::{MemoryBacking, Offload};
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use frameyard::{Order, Pfn, PfnRange, Platform, Yard};
 
@@ -128,7 +128,7 @@ impl<'a, P: Platform> FrameBytes<'a, P> {
     /// Zeroes the block. All functions fail if the block has no bytes.
     #[inline]
     pub(crate) fn zero(&mut self) -> Result<(), VmError> {
-        if self.yard.platform().zero_frames(PfnRange::new(self.pfn, self.order.pages())) == Offload::Done {
+        if self.yard.platform().backing().zero_frames(PfnRange::new(self.pfn, self.order.pages())) == Offload::Done {
             return Ok(());
         }
         for part in self.bytes_mut()?.chunks_mut(ANNOUNCED) {
@@ -142,7 +142,7 @@ impl<'a, P: Platform> FrameBytes<'a, P> {
     #[inline]
     pub(crate) fn copy_from(&mut self, from: &FrameBytes<'_, P>) -> Result<(), VmError> {
         let frames = PfnRange::new(from.pfn, from.order.pages());
-        if self.yard.platform().copy_frames(frames, self.pfn) == Offload::Done {
+        if self.yard.platform().backing().copy_frames(frames, self.pfn) == Offload::Done {
             return Ok(());
         }
         self.bytes_mut()?.copy_from_slice(from.bytes()?);

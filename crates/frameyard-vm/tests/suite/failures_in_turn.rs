@@ -192,7 +192,7 @@ impl<'y> Life<'y> {
     fn move_away(&self, pfn: Pfn) {
         let vm = &self.vm;
         let wanted = PfnRange::new(Pfn(pfn.0 & !511), PageCount(512));
-        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
+        if let Ok(range) = vm.yard().request(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
             vm.yard().free_range(range).expect("the range is allocated");
         }
         vm.validate().expect("the state is valid after pages moved");

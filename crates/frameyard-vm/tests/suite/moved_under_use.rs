@@ -127,7 +127,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
         vm.reclaim_step(zone.node());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
-        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
+        if let Ok(range) = vm.yard().request(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
             vm.yard().free_range(range).expect("the range is allocated");
         }
         vm.compact_step(zone.node());
@@ -204,7 +204,7 @@ fn block_split_while_pinned_can_move_after_unpin() {
             space.unmap(range(unmapped * PAGE, PAGE)).unwrap();
             assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 1, "a pinned block was split");
             let block = PfnRange::new(head, PageCount(512));
-            let take = || vm.yard().request_range(block, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
+            let take = || vm.yard().request(block, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
             let problem = take().unwrap_err();
             assert!(problem.to_string().contains("pinned"), "{problem}");
             drop(pin);

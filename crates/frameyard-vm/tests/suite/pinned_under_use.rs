@@ -103,7 +103,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
         vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
-        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
+        if let Ok(range) = vm.yard().request(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
             vm.yard().free_range(range).expect("the range is allocated");
         }
         vm.lru_drain_all();

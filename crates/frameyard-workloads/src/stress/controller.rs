@@ -137,7 +137,7 @@ impl<'a> Controller<'a> {
             start = start.align_down(yard.geometry().pageblock_order()).max(memory.start);
         }
         let range = PfnRange::new(start, PageCount(count));
-        match yard.request_range(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&self.fixture.vm.owners()).range() {
+        match yard.request(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&self.fixture.vm.owners()).range() {
             Ok(range) => {
                 self.done.contiguous += 1;
                 claim_range(yard, self.state, range).map_err(WorkloadError::run_time)?;

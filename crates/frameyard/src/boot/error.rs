@@ -1,5 +1,6 @@
 //! Why a yard cannot be created, attached to or initialised.
 
+use crate::memblock::MemblockError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, NodeId, PageCount, PfnRange, errors};
 use crate::zone::{WatermarkOptionsError, ZonePolicy};
@@ -7,6 +8,7 @@ use crate::zone::{WatermarkOptionsError, ZonePolicy};
 errors! {
     /// Why a yard cannot be created.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
     pub enum BootError {
         /// There is not a single whole frame of memory.
         NoMemory = "no memory: a yard needs at least one whole frame",
@@ -108,8 +110,33 @@ impl BootError {
 }
 
 errors! {
+    /// Why a yard could not be created from the early memory map.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum EarlyBootError {
+        /// The memory or the configuration does not suit a yard.
+        Boot(error: BootError) = "{error}",
+        /// There is no room for the memory map or the control region, or it is not mapped.
+        Memblock(error: MemblockError) = "no room for the tables of a yard: {error}",
+    }
+}
+
+impl From<BootError> for EarlyBootError {
+    fn from(error: BootError) -> Self {
+        Self::Boot(error)
+    }
+}
+
+impl From<MemblockError> for EarlyBootError {
+    fn from(error: MemblockError) -> Self {
+        Self::Memblock(error)
+    }
+}
+
+errors! {
     /// Why a region is no control region of a yard that can be attached to.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
     pub enum AttachError {
         /// The region does not begin with a finished yard's header.
         NoYard = "no yard here: the control region has no finished header",

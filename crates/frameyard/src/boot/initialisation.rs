@@ -27,7 +27,7 @@ use crate::boot::claims::Claims;
 use crate::boot::{Poisoning, SectionEntry, Tables};
 use crate::memmap::MapWriter;
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
-use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
+use crate::platform::{Activity, InitProgress, MapNotBacked, MemoryBacking, Platform, Probe};
 use crate::store;
 use crate::units::{Block, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::fixed_vec::FixedVec;
@@ -146,15 +146,15 @@ impl<P: Platform> Initialisation<'_, P> {
 
     fn initialise_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
         let (first, bytes) = self.zone_tables.map.memory_of(run);
-        self.platform.back_map(run, first, bytes)?;
+        self.platform.backing().back_map(run, first, bytes)?;
         core::mem::forget(unwritten);
-        self.platform.begin_activity(Activity::BringUp);
+        self.platform.probe().begin_activity(Activity::BringUp);
         self.write_pages(run);
         self.tag_reserved(run);
         self.publish_types(run);
         let freed = self.free(run);
-        self.platform.end_activity(Activity::BringUp, freed);
-        self.platform.init_progress(InitProgress::Written(run));
+        self.platform.probe().end_activity(Activity::BringUp, freed);
+        self.platform.probe().init_progress(InitProgress::Written(run));
         Ok(InitResult { pages: run.count(), freed, not_backed: None })
     }
 
@@ -169,7 +169,7 @@ impl<P: Platform> Initialisation<'_, P> {
             self.sections_in(run).for_each(|part| self.write_section(part));
         }
         self.writer.finish();
-        self.writer.passes().for_each(|pass| self.platform.map_written(run, pass));
+        self.writer.passes().for_each(|pass| self.platform.probe().map_written(run, pass));
     }
 
     /// Writes a part of one section: each range of memory with its zone, holes without one.

@@ -5,8 +5,10 @@ use crate::memmap::Initialiser;
 use crate::page::MapContent;
 use crate::units::{Geometry, PageCount, named};
 
-/// When the memory map is initialised.
+/// When the memory map is initialised. [`YardConfig::new`](crate::YardConfig::new) and [`MapInit::default`] choose
+/// [`Eager`](Self::Eager).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum InitMode {
     /// All of it at creation, before the first allocation.
     #[default]
@@ -40,7 +42,7 @@ pub enum PcpReset {
     On,
 }
 
-/// The options of map initialisation.
+/// The options of map initialisation: when, how ([`Initialiser`]), and by how many threads ([`InitJobs`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapInit {
     /// When the map is initialised.

@@ -106,6 +106,7 @@ impl CompactRequest {
 
 /// How compaction of a zone ended (the kernel's `enum compact_result`), from the least to the most useful result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum CompactResult {
     /// There was too little free memory to move blocks to, or fragmentation was not the problem.
     #[default]

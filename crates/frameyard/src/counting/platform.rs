@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use crate::platform::{
     Access, Activity, BadPage, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress,
-    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, OwnList, Popped, Probe, SequencesNotEnded,
+    LockError, LockId, MapNotBacked, MapWrite, MemoryBacking, Offload, OwnList, Popped, Probe, SequencesNotEnded,
     SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -87,6 +87,16 @@ impl<P: fmt::Debug, W, const LINES: usize> fmt::Debug for CountingPlatform<'_, P
 
 impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for CountingPlatform<'_, P, W, LINES> {
     type Guard = P::Guard;
+
+    #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
 
     fn guard(&self) -> Self::Guard {
         self.inner.guard()
@@ -209,25 +219,25 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     }
 }
 
-impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MapBacking for CountingPlatform<'_, P, W, LINES> {
+impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MemoryBacking for CountingPlatform<'_, P, W, LINES> {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
-        self.inner.zero_frames(frames)
+        self.inner.backing().zero_frames(frames)
     }
 
     fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
-        self.inner.copy_frames(from, to)
+        self.inner.backing().copy_frames(from, to)
     }
 
     fn speculative_gets(&self) -> SpeculativeGets {
-        self.inner.speculative_gets()
+        self.inner.backing().speculative_gets()
     }
 
     fn begin_get(&self) -> Option<&GetMark> {
-        self.inner.begin_get()
+        self.inner.backing().begin_get()
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        self.inner.back_map(frames, address, bytes)
+        self.inner.backing().back_map(frames, address, bytes)
     }
 
     fn share_tails(
@@ -237,23 +247,23 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MapBacking for Coun
         address: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), MapNotBacked> {
-        self.inner.share_tails(frames, order, address, bytes)
+        self.inner.backing().share_tails(frames, order, address, bytes)
     }
 
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
-        self.inner.return_map(frames, address, bytes);
+        self.inner.backing().return_map(frames, address, bytes);
     }
 
     fn release_tails(&self, tails: &HugePageTails) -> ByteSize {
-        self.inner.release_tails(tails)
+        self.inner.backing().release_tails(tails)
     }
 
     fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        self.inner.place_map(holding, address, bytes)
+        self.inner.backing().place_map(holding, address, bytes)
     }
 
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
-        self.inner.return_frames(frames)
+        self.inner.backing().return_frames(frames)
     }
 }
 
@@ -265,18 +275,18 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Probe for CountingP
                 _ => counters.touch(pfn),
             }
         }
-        self.inner.touch_page(pfn, access);
+        self.inner.probe().touch_page(pfn, access);
     }
 
     fn touch_line(&self, line: SharedLine, access: Access) {
         if let Some(counters) = self.counters() {
             counters.touch_other(line.address);
         }
-        self.inner.touch_line(line, access);
+        self.inner.probe().touch_line(line, access);
     }
 
     fn begin_activity(&self, activity: Activity) {
-        self.inner.begin_activity(activity);
+        self.inner.probe().begin_activity(activity);
         if let Some(place) = place_of(activity)
             && let Some(counters) = self.counters()
         {
@@ -294,22 +304,22 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Probe for CountingP
             counters.span.store(NO_SPAN, Ordering::Relaxed);
             counters.begin_stretch();
         }
-        self.inner.end_activity(activity, pages);
+        self.inner.probe().end_activity(activity, pages);
     }
 
     fn clock_ns(&self) -> Option<u64> {
-        self.inner.clock_ns()
+        self.inner.probe().clock_ns()
     }
 
     fn lock_clock_ns(&self) -> Option<u64> {
-        self.inner.lock_clock_ns()
+        self.inner.probe().lock_clock_ns()
     }
 
     fn map_written(&self, frames: PfnRange, how: MapWrite) {
-        self.inner.map_written(frames, how);
+        self.inner.probe().map_written(frames, how);
     }
 
     fn init_progress(&self, progress: InitProgress) {
-        self.inner.init_progress(progress);
+        self.inner.probe().init_progress(progress);
     }
 }

@@ -9,7 +9,7 @@ use crate::job::{ParallelJob, RunError};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::{COUNTS, PageTemplate};
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Tag};
-use crate::platform::Platform;
+use crate::platform::{MemoryBacking, Platform};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
@@ -69,7 +69,7 @@ impl<P: Platform> PageMap<'_, P> {
         // Before the sections lead here: a CPU that finds a page may map it.
         row.open();
         let entry = plan.entry(self.map.numbering()).written_by(id.generation());
-        let entry = entry.with_gets(self.platform.speculative_gets());
+        let entry = entry.with_gets(self.platform.backing().speculative_gets());
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
         })?;
@@ -188,7 +188,7 @@ impl<P: Platform> PageMap<'_, P> {
             return Ok(());
         }
         let (address, bytes) = self.map.memory_of(plan.data);
-        let shared = self.platform.share_tails(plan.data, plan.request.order, address, bytes);
+        let shared = self.platform.backing().share_tails(plan.data, plan.request.order, address, bytes);
         shared.map_err(|_| DeviceError::NoMapMemory(plan.data))
     }
 
@@ -215,8 +215,8 @@ impl<P: Platform> PageMap<'_, P> {
     fn back(&self, plan: &Plan, places: PfnRange) -> Result<(), PfnRange> {
         let (address, bytes) = self.map.memory_of(places);
         let backed = match plan.request.placement {
-            MapPlacement::Memory => self.platform.back_map(places, address, bytes),
-            MapPlacement::Device => self.platform.place_map(plan.frames_holding(places), address, bytes),
+            MapPlacement::Memory => self.platform.backing().back_map(places, address, bytes),
+            MapPlacement::Device => self.platform.backing().place_map(plan.frames_holding(places), address, bytes),
         };
         backed.map_err(|_| places)
     }

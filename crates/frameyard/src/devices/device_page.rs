@@ -6,7 +6,7 @@ use crate::devices::build::OWN;
 use crate::devices::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
-use crate::platform::{GetMark, Platform, copied_views};
+use crate::platform::{GetMark, MemoryBacking, Platform, copied_views};
 use crate::sync::is_broken;
 use crate::units::{Order, Pfn};
 
@@ -114,12 +114,12 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// Never writes to a tail of a compound page. Cost: an exchange on the page's cache line and a read of the
     /// section's. In a split compound page, two more exchanges on the head's line. The get is marked if the platform
-    /// asks for that ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)).
+    /// asks for that ([`MemoryBacking::speculative_gets`](crate::platform::MemoryBacking::speculative_gets)).
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
         let Some(head) = self.head else { return self.try_get_on(self.page, count) };
-        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().begin_get()));
+        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().backing().begin_get()));
         if head.pfn() == self.page.pfn() { self.try_get_on(self.page, count) } else { self.try_get_part(head, count) }
     }
 

@@ -29,10 +29,10 @@ named!(MapLayout: Full => "full", Deduplicated => "deduplicated", DeduplicatedTw
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapPlacement {
-    /// Ordinary memory ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)).
+    /// Ordinary memory ([`MemoryBacking::back_map`](crate::platform::MemoryBacking::back_map)).
     #[default]
     Memory,
-    /// The first frames of the device itself ([`MapBacking::place_map`](crate::platform::MapBacking::place_map)). These frames
+    /// The first frames of the device itself ([`MemoryBacking::place_map`](crate::platform::MemoryBacking::place_map)). These frames
     /// hold no data.
     Device,
 }

@@ -7,7 +7,7 @@ use crate::devices::{DeviceError, DeviceId, DeviceRow, DeviceState, FrameState, 
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::PageTemplate;
 use crate::page::{CountedPage, Counts, MapContent, PageRef};
-use crate::platform::Platform;
+use crate::platform::{MemoryBacking, Platform};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 
@@ -245,6 +245,6 @@ impl<P: Platform> PageMap<'_, P> {
         // None of these calls panics. If a worker did, a head might stay written; no look-up finds it.
         let _ = self.run_job(plan, threads, &work);
         let (address, bytes) = self.map.memory_of(plan.request.range);
-        self.platform.return_map(plan.request.range, address, bytes);
+        self.platform.backing().return_map(plan.request.range, address, bytes);
     }
 }

@@ -11,7 +11,7 @@ use crate::units::{Order, Pfn};
 /// | bits | meaning |
 /// |---|---|
 /// | 0–6 | order of the compound pages |
-/// | 7 | whether gets are marked ([`MapBacking::begin_get`]) |
+/// | 7 | whether gets are marked ([`MemoryBacking::begin_get`]) |
 /// | 8–15 | by how many bits a head's frame number is shifted: 0, or (folded) the order |
 /// | 16–31 | which mapping wrote the entry: the same value never comes back soon |
 /// | 32–63 | what is added (modulo 2³²) to the shifted number to give the place of the head's page in the map |

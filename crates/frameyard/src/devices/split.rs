@@ -3,7 +3,7 @@
 use crate::devices::build::OWN;
 use crate::devices::remove::{Used, unfreeze_if_frozen};
 use crate::devices::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
-use crate::platform::Platform;
+use crate::platform::{MemoryBacking, Platform};
 use crate::units::{Order, Pfn};
 
 /// A registered CPU that splits or joins pages of a device. The device is not removed meanwhile.
@@ -73,7 +73,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
             let tails = plan.tail_pages_of(head);
             if !tails.is_empty() {
                 let (address, bytes) = self.map.memory_of(tails);
-                self.platform.back_map(tails, address, bytes).map_err(|_| DeviceError::NoMapMemory(tails))?;
+                self.platform.backing().back_map(tails, address, bytes).map_err(|_| DeviceError::NoMapMemory(tails))?;
             }
             let single = plan.tag(Order::ZERO);
             for part in self.parts_of(plan, head) {
@@ -98,7 +98,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
             let tails = plan.tail_pages_of(head);
             if !tails.is_empty() {
                 let (address, bytes) = self.map.memory_of(tails);
-                self.platform.return_map(tails, address, bytes);
+                self.platform.backing().return_map(tails, address, bytes);
             }
             self.own_page(head).set_tag(plan.tag(plan.request.order));
             Ok(())

@@ -10,7 +10,7 @@
 use crate::boot::{HeaderWord, PageChecks, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::lists::{CpuLists, ListId};
-use crate::platform::{Activity, LockError, LockId, Platform, Popped};
+use crate::platform::{Activity, LockError, LockId, Platform, Popped, Probe};
 use crate::request::search::{OFF_FAST_PATH, Request};
 use crate::store::{self, page_check};
 use crate::sync::Ordering;
@@ -38,14 +38,14 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        self.platform.begin_activity(Activity::Alloc);
+        self.platform.probe().begin_activity(Activity::Alloc);
         // Single frames get code of their own, in which the order is a constant.
         let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
         let pfn = match pfn {
             Some(pfn) => Ok(pfn),
             None => self.alloc_special(order, gfp),
         };
-        self.platform.end_activity(Activity::Alloc, PageCount(0));
+        self.platform.probe().end_activity(Activity::Alloc, PageCount(0));
         pfn
     }
 

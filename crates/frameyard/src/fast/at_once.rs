@@ -1,20 +1,20 @@
 //! The common case of an allocation and of a free, separated from everything else.
 //!
 //! [`Yard::alloc`] and [`Yard::free`] contain their fast paths and calls of slow ones. A slow path may panic, and its
-//! error value is large. An interface that catches panics, or that must not return large errors, calls the functions of
-//! this module first. Each of them either does the whole job, on the list of the caller's CPU, or says what is left for
-//! the caller to do. These functions make no calls, so their callers need not save registers.
+//! error value is large. An interface that catches panics, or that must not return large errors, calls the methods of
+//! [`YardAtOnce`] first. Each of them either does the whole job, on the list of the caller's CPU, or says what is left for
+//! the caller to do. These methods make no calls, so their callers need not save registers.
 
 use core::fmt;
 
 use crate::gfp::Gfp;
 use crate::lists::ListId;
-use crate::platform::{Activity, Platform, Popped};
+use crate::platform::{Activity, Platform, Popped, Probe};
 use crate::request::search::OFF_FAST_PATH;
 use crate::units::{Order, PageCount, Pfn, ZoneId};
-use crate::yard::{AllocError, FreeError, Yard};
+use crate::yard::{AllocError, FreeError, Yard, YardAtOnce};
 
-/// How far [`Yard::alloc_at_once`] got.
+/// How far [`YardAtOnce::alloc`] got.
 #[derive(Debug)]
 #[must_use = "an unfinished allocation must be finished"]
 pub enum AllocAtOnce<'a, P: Platform> {
@@ -26,7 +26,7 @@ pub enum AllocAtOnce<'a, P: Platform> {
     Unfinished(UnfinishedAlloc<'a, P>),
 }
 
-/// How far [`Yard::free_at_once`] got.
+/// How far [`YardAtOnce::free`] got.
 #[derive(Debug)]
 #[must_use = "an unfinished free must be finished"]
 pub enum FreeAtOnce<'a, P: Platform> {
@@ -97,32 +97,65 @@ impl<P: Platform> UnfinishedFree<'_, P> {
     }
 }
 
-impl<P: Platform> Yard<P> {
-    /// The common case of [`alloc`](Self::alloc): in a restartable sequence, takes a block from the list of the
-    /// caller's CPU, if it is in the largest run of memory. Does nothing on a platform without sequences
-    /// ([`Platform::has_sequences`]).
+impl<'y, P: Platform> YardAtOnce<'y, P> {
+    /// The common case of [`Yard::alloc`]: in a restartable sequence, takes a block from the list of the caller's CPU, if it
+    /// is in the largest run of memory. Does nothing on a platform without sequences ([`Platform::has_sequences`]).
     ///
-    /// Cost: as `alloc`.
+    /// Cost: as `Yard::alloc`.
     #[inline(always)]
-    pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
-        self.alloc_from(order, gfp, |list| {
-            let cpu = self.platform.sequence_cpu()?;
-            Some(self.platform.pop_in_sequence(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
+    pub fn alloc(self, order: Order, gfp: Gfp) -> AllocAtOnce<'y, P> {
+        let yard = self.yard;
+        yard.alloc_from(order, gfp, |list| {
+            let cpu = yard.platform.sequence_cpu()?;
+            Some(yard.platform.pop_in_sequence(cpu, yard.home_lists(cpu, gfp)?.own_list(list)))
         })
     }
 
-    /// As [`alloc_at_once`](Self::alloc_at_once), for platforms where CPUs lock their lists: takes a block from the
-    /// list of the caller's CPU, if its lock is free. Does nothing on a platform with sequences.
+    /// As [`alloc`](Self::alloc), for platforms where CPUs lock their lists: takes a block from the list of the caller's
+    /// CPU, if its lock is free. Does nothing on a platform with sequences.
     ///
-    /// Cost: as `alloc`.
+    /// Cost: as `Yard::alloc`.
     #[inline(always)]
-    pub fn alloc_locked_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
-        if self.platform.has_sequences() {
+    pub fn alloc_locked(self, order: Order, gfp: Gfp) -> AllocAtOnce<'y, P> {
+        let yard = self.yard;
+        if yard.platform.has_sequences() {
             return AllocAtOnce::Nothing;
         }
-        self.alloc_from(order, gfp, |list| self.pop_locked(list, gfp))
+        yard.alloc_from(order, gfp, |list| yard.pop_locked(list, gfp))
     }
 
+    /// The common case of [`Yard::free`]: in a restartable sequence, frees a block in the largest run of memory onto the
+    /// list of the caller's CPU. Does nothing on a platform without sequences ([`Platform::has_sequences`]).
+    ///
+    /// Cost: as `Yard::free`.
+    #[inline(always)]
+    pub fn free(self, pfn: Pfn, order: Order) -> FreeAtOnce<'y, P> {
+        let yard = self.yard;
+        yard.free_onto(pfn, order, |zone, list, place| {
+            let cpu = yard.platform.sequence_cpu()?;
+            let pcp = yard.tables.pcp_of(zone, cpu)?;
+            yard.platform.push_in_sequence(cpu, pcp.own_list(list), place).then_some(())
+        })
+    }
+
+    /// As [`free`](Self::free), for platforms where CPUs lock their lists: frees a block onto the list of the caller's CPU,
+    /// if its lock is free. Does nothing on a platform with sequences.
+    ///
+    /// Cost: as `Yard::free`.
+    #[inline(always)]
+    pub fn free_locked(self, pfn: Pfn, order: Order) -> FreeAtOnce<'y, P> {
+        let yard = self.yard;
+        if yard.platform.has_sequences() {
+            return FreeAtOnce::Nothing;
+        }
+        yard.free_onto(pfn, order, |zone, list, place| {
+            let cpu = yard.platform.current_cpu();
+            yard.tables.pcp_of(zone, cpu)?.try_lock_owner(&yard.platform, zone, cpu)?.push(list, place).then_some(())
+        })
+    }
+}
+
+impl<P: Platform> Yard<P> {
     /// Takes an entry of the caller's own list, if its lock is free. Not a closure, which would be a function of its own in its callers.
     #[inline(always)]
     fn pop_locked(&self, list: ListId, gfp: Gfp) -> Option<Popped> {
@@ -134,9 +167,9 @@ impl<P: Platform> Yard<P> {
     /// Allocates the block that `pop` takes from a list, if it is in the largest run of memory.
     #[inline(always)]
     fn alloc_from(&self, order: Order, gfp: Gfp, pop: impl FnOnce(ListId) -> Option<Popped>) -> AllocAtOnce<'_, P> {
-        self.platform.begin_activity(Activity::Alloc);
+        self.platform.probe().begin_activity(Activity::Alloc);
         let done = self.take_at_once(order, gfp, pop).unwrap_or(AllocAtOnce::Nothing);
-        self.platform.end_activity(Activity::Alloc, PageCount(0));
+        self.platform.probe().end_activity(Activity::Alloc, PageCount(0));
         done
     }
 
@@ -162,34 +195,6 @@ impl<P: Platform> Yard<P> {
         Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
     }
 
-    /// The common case of [`free`](Self::free): in a restartable sequence, frees a block in the largest run of memory
-    /// onto the list of the caller's CPU. Does nothing on a platform without sequences ([`Platform::has_sequences`]).
-    ///
-    /// Cost: as `free`.
-    #[inline(always)]
-    pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        self.free_onto(pfn, order, |zone, list, place| {
-            let cpu = self.platform.sequence_cpu()?;
-            let pcp = self.tables.pcp_of(zone, cpu)?;
-            self.platform.push_in_sequence(cpu, pcp.own_list(list), place).then_some(())
-        })
-    }
-
-    /// As [`free_at_once`](Self::free_at_once), for platforms where CPUs lock their lists: frees a block onto the list
-    /// of the caller's CPU, if its lock is free. Does nothing on a platform with sequences.
-    ///
-    /// Cost: as `free`.
-    #[inline(always)]
-    pub fn free_locked_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        if self.platform.has_sequences() {
-            return FreeAtOnce::Nothing;
-        }
-        self.free_onto(pfn, order, |zone, list, place| {
-            let cpu = self.platform.current_cpu();
-            self.tables.pcp_of(zone, cpu)?.try_lock_owner(&self.platform, zone, cpu)?.push(list, place).then_some(())
-        })
-    }
-
     /// Ends the allocation of a block of the largest run of memory, and has `push` put it on a list, if the list is all there is to it.
     /// Nothing if no such block is allocated there.
     #[inline(always)]
@@ -199,14 +204,14 @@ impl<P: Platform> Yard<P> {
         order: Order,
         push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
     ) -> FreeAtOnce<'_, P> {
-        self.platform.begin_activity(Activity::Free);
+        self.platform.probe().begin_activity(Activity::Free);
         let place = pfn.0.wrapping_sub(self.fast.largest_start.0) as usize;
         let done = match self.fast.largest.clear_allocated_at(&self.platform, place, order) {
             None => FreeAtOnce::Nothing,
             Some(_) if self.put_at_once(place, order, push).is_some() => FreeAtOnce::Done,
             Some(_) => FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) }),
         };
-        self.platform.end_activity(Activity::Free, PageCount(0));
+        self.platform.probe().end_activity(Activity::Free, PageCount(0));
         done
     }
 

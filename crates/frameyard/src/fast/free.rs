@@ -8,9 +8,9 @@
 use crate::boot::{PageChecks, Poisoning};
 use crate::lists::{ListId, LockedPcp, list_type};
 use crate::page::FrameState;
-use crate::platform::{Activity, Platform};
+use crate::platform::{Activity, Platform, Probe};
 use crate::store::{self, page_check};
-use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, Order, PageCount, Pfn, ZoneId};
 use crate::yard::{FreeError, FreeProblem, Yard};
 use crate::zone::poison;
 
@@ -26,10 +26,10 @@ impl<P: Platform> Yard<P> {
     /// [`FreeError`] names the frame and its state; nothing has changed then. After [`FreeProblem::Lock`] the block may be lost.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.platform.begin_activity(Activity::Free);
+        self.platform.probe().begin_activity(Activity::Free);
         // Single frames get code of their own, in which the order is a constant.
         let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_larger(pfn, order) };
-        self.platform.end_activity(Activity::Free, PageCount(0));
+        self.platform.probe().end_activity(Activity::Free, PageCount(0));
         freed
     }
 
@@ -235,37 +235,6 @@ impl<P: Platform> Yard<P> {
     pub(crate) fn release(&self, pfn: Pfn, order: Order) {
         // A refusal loses nothing: a bad free of other code has won. The platform keeps the error of a lock.
         let _ = self.free(pfn, order);
-    }
-
-    /// Frees every block of a range. All of it must be allocated, in blocks that do not reach beyond the range.
-    ///
-    /// # Errors
-    ///
-    /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads free
-    /// blocks of the same range at the same time: blocks that this call has already freed stay free.
-    pub fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
-        let mut at = range.start;
-        while at < range.end {
-            let order = self.block_to_free(at, range.end)?;
-            at = at + order.pages();
-        }
-        let mut at = range.start;
-        while at < range.end {
-            let order = self.block_to_free(at, range.end)?;
-            self.free(at, order)?;
-            at = at + order.pages();
-        }
-        Ok(())
-    }
-
-    /// The order of the allocated block at a frame, if it ends before `end`.
-    pub(crate) fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
-        let Some(entry) = self.allocation_map().entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
-        let order = entry.order();
-        if pfn + order.pages() > end {
-            return Err(FreeError { pfn, order, problem: FreeProblem::PartOfBlock { order } });
-        }
-        Ok(order)
     }
 
     /// The reason why a block cannot be freed.

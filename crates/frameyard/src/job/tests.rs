@@ -7,7 +7,6 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use crate::job::*;
-use crate::platform::{MapBacking, Probe};
 use crate::units::{CpuId, Pfn};
 
 const NODE: NodeId = NodeId(3);
@@ -80,10 +79,6 @@ impl Platform for TestPlatform {
         })
     }
 }
-
-impl MapBacking for TestPlatform {}
-
-impl Probe for TestPlatform {}
 
 /// 1 GiB of frames on a node of 16 CPUs, cut by maximum-order blocks.
 const GIB: ParallelJob = ParallelJob { start: 0, size: 262_144, align: 1024, min_chunk: 1024, max_threads: 16 };

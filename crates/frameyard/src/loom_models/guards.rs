@@ -8,7 +8,7 @@ use crate::alloc::FreeProblem;
 use crate::loom_models::machine::{LARGEST, Locks, Machine, Runner};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{Order, PageCount, Pfn};
 use crate::watermarks::PcpSizing;
 
 /// The bound of involuntary switches. One switch finds every broken variant.
@@ -78,6 +78,31 @@ fn split_and_free(seen: &Outcomes) {
     main.finish();
 }
 
+/// CPU 0 divides a guard of four frames and drops one part before the other, while CPU 1 frees the block and a part of it by
+/// number.
+fn divide_and_free(seen: &Outcomes) {
+    let main = Machine::boot(1, PcpSizing::Fixed(2), Locks::SOUND);
+    let guard = main.yard.frames(LARGEST, Gfp::MOVABLE).expect("a free block");
+    let first = guard.pfn();
+    main.own(first, LARGEST);
+    let other = main.start(1, {
+        let seen = Arc::clone(seen);
+        move |runner| {
+            for (pfn, order) in [(first, LARGEST), (first, Order::ZERO), (Pfn(first.0 + 2), Order(1))] {
+                assert!(runner.yard.free(pfn, order).is_err(), "{FREED}");
+            }
+            seen.lock().unwrap().refused = true;
+        }
+    });
+    let (single, rest) = guard.split_at(PageCount(1));
+    for part in [rest, single] {
+        part.range().blocks(LARGEST).for_each(|part| main.release(part.pfn, part.order));
+        drop(part);
+    }
+    other.join().unwrap();
+    main.finish();
+}
+
 /// CPU 0 gives a guard up and takes the frames over again, while CPU 1 frees them by number. One of them wins.
 fn give_up_and_free(seen: &Outcomes) {
     let main = Machine::boot(1, PcpSizing::Fixed(2), Locks::SOUND);
@@ -114,6 +139,7 @@ fn a_free_by_number_never_takes_the_frames_of_a_guard() {
 #[test]
 fn parts_of_a_guard_cannot_be_freed_by_number() {
     explore_within(in_long_runs(SWITCHES), || split_and_free(&Outcomes::default()));
+    explore_within(in_long_runs(SWITCHES), || divide_and_free(&Outcomes::default()));
 }
 
 #[test]

@@ -351,7 +351,7 @@ impl Runner {
 
     /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
     pub(crate) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
-        let range = self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range()?;
+        let range = self.yard.request(range, Gfp::HIGHUSER_MOVABLE).range()?;
         let mut at = range.start;
         while at < range.end {
             self.assert_initialised(at, LARGEST);
@@ -363,7 +363,7 @@ impl Runner {
 
     /// Allocates a pageblock by number, and writes to it. Frames of it may be in use.
     pub(crate) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
-        self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range()?;
+        self.yard.request(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }

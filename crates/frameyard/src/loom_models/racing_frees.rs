@@ -7,7 +7,7 @@ use crate::alloc::FreeProblem;
 use crate::loom_models::machine::{LARGEST, Locks, Machine, Runner};
 use crate::loom_models::{assert_fails, explore};
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
 /// The failure message for two frees that both succeed.
@@ -53,6 +53,23 @@ fn join_and_free(part: usize) {
     main.finish();
 }
 
+/// CPU 0 frees one frame of a block of two, which divides the block, while CPU 1 frees the block.
+fn free_part_and_whole(part: usize) {
+    let main = Machine::boot(1, PcpSizing::Fixed(2), Locks::SOUND);
+    let block = main.take(Order(1)).unwrap();
+    main.release(block, Order(1));
+    let frames = [block, Pfn(block.0 + 1)];
+    let first = main.start(0, move |runner| runner.yard.free_range(PfnRange::new(frames[part], PageCount(1))).is_ok());
+    let whole = main.start(1, move |runner| runner.yard.free(block, Order(1)).is_ok());
+    let (first, whole) = (first.join().unwrap(), whole.join().unwrap());
+    assert!(!(first && whole), "{BOTH}");
+    assert!(first || whole, "each call lost to the other");
+    if first {
+        main.yard.free(frames[1 - part], Order::ZERO).unwrap_or_else(|error| panic!("the frame is ours: {error}"));
+    }
+    main.finish();
+}
+
 /// Returns a frame that becomes interior when it merges with its free buddy.
 fn upper_of_two_frames(main: &Runner) -> Pfn {
     let [lower, upper] = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
@@ -83,8 +100,15 @@ fn a_join_or_a_free_of_a_part_succeeds() {
 }
 
 #[test]
+fn a_free_of_a_part_or_of_the_block_succeeds() {
+    explore(|| free_part_and_whole(0));
+    explore(|| free_part_and_whole(1));
+}
+
+#[test]
 fn non_atomic_claim_of_a_part_fails() {
     weakened(Weakness::SplitCompareExchange, || {
+        assert_fails(|| free_part_and_whole(0), &[BOTH]);
         assert_fails(|| join_and_free(0), &[BOTH]);
         assert_fails(|| join_and_free(1), &[BOTH]);
     });

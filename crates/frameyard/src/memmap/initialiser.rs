@@ -3,8 +3,9 @@
 use crate::page::MapContent;
 use crate::units::named;
 
-/// How initialisation writes page structures. The result is the same bits in all cases.
+/// How initialisation writes page structures: an option of [`MapInit`](crate::boot::MapInit). The result is the same bits in all cases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Initialiser {
     /// Not at all, because the memory is zero already and the content is zero. Only heads of blocks are written.
     #[default]

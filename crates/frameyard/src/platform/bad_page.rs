@@ -6,6 +6,7 @@ use crate::units::{Pfn, named};
 
 /// What is wrong with a page structure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum PageProblem {
     /// The tag is neither that of a block that has left its zone nor that of a frame inside such a block.
     Tag = 0,

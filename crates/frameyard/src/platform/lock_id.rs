@@ -9,12 +9,14 @@ macro_rules! locks {
     ($($(#[$doc:meta])+ $variant:ident $(($($part:ty),+))? => $name:literal),+ $(,)?) => {
         /// The identity of a lock, by what it guards rather than by address.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
         pub enum LockId {
             $($(#[$doc])+ $variant $(($($part),+))?,)+
         }
 
         /// The kind of a lock: what it guards, without saying which instance.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
         pub enum LockKind {
             $(#[doc = concat!("[`LockId::", stringify!($variant), "`].")] $variant,)+
         }

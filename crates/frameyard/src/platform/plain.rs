@@ -2,15 +2,11 @@
 
 use core::ptr::NonNull;
 
-use crate::platform::{MapBacking, Platform, Probe};
+use crate::platform::Platform;
 use crate::units::{CpuId, Pfn};
 
 /// One CPU, and frames without bytes.
 pub(crate) struct Plain;
-
-impl MapBacking for Plain {}
-
-impl Probe for Plain {}
 
 impl Platform for Plain {
     type Guard = ();

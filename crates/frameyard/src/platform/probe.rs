@@ -3,16 +3,19 @@
 use crate::platform::SharedLine;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
 
-/// Receives events from the core. Every method does nothing by default, and the core's behaviour depends on none of
-/// them.
+/// Receives events from the core ([`Platform::probe`](super::Platform::probe)). Every method does nothing by default,
+/// and the core's behaviour depends on none of them.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Probe {
-    /// Whether the platform uses [`touch_page`](Self::touch_page) and [`block_taken`](Self::block_taken). If not, as on
-    /// the host's platform, the core need not compute the numbers of frames whose page structures it finds by their
-    /// place in the map.
-    const SEES_PAGES: bool = true;
+    /// Whether the probe uses [`touch_page`](Self::touch_page) and [`block_taken`](Self::block_taken). If not, the
+    /// core need not compute the numbers of frames whose page structures it finds by their place in the map. Always the
+    /// same answer, so that it compiles to a constant. `true` by default.
+    #[inline(always)]
+    fn sees_pages(&self) -> bool {
+        true
+    }
 
-    /// The caller is about to access the page structure of `pfn`. Not called if [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
+    /// The caller is about to access the page structure of `pfn`. Not called if [`sees_pages`](Self::sees_pages) returns `false`.
     #[inline(always)]
     fn touch_page(&self, pfn: Pfn, access: Access) {}
 
@@ -35,7 +38,7 @@ pub trait Probe {
     fn end_activity(&self, activity: Activity, pages: PageCount) {}
 
     /// A block of more than one page has left the zone's free lists for a request. Called with the zone lock held. Not
-    /// called if [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
+    /// called if [`sees_pages`](Self::sees_pages) returns `false`.
     #[inline(always)]
     fn block_taken(&self, block: PfnRange) {}
 
@@ -58,6 +61,17 @@ pub trait Probe {
     #[inline(always)]
     fn lock_clock_ns(&self) -> Option<u64> {
         None
+    }
+}
+
+/// The probe of a platform without instrumentation: calls to it compile to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoProbe;
+
+impl Probe for NoProbe {
+    #[inline(always)]
+    fn sees_pages(&self) -> bool {
+        false
     }
 }
 
@@ -91,6 +105,7 @@ pub enum MapWrite {
 
 /// A kind of work to which a [`Probe`] can attribute time and memory accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Activity {
     /// Frames move from a zone to a CPU's list.
     Refill,
@@ -127,6 +142,7 @@ named!(Activity: Refill => "refill", Drain => "drain", Fault => "fault", Map => 
 
 /// What [`Probe::init_progress`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum InitProgress {
     /// The page structures of these frames, holes included, are written, and their free frames can be allocated.
     Written(PfnRange),

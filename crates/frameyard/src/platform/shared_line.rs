@@ -5,6 +5,7 @@ use crate::units::named;
 /// What a line of shared state holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum LineKind {
     /// A CPU's lists: limits, heads and entries.
     PerCpuLists,

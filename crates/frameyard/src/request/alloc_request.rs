@@ -9,15 +9,39 @@ use crate::request::Frames;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::yard::{AllocError, RequestOption, Yard};
 
-/// The frames that a request asks for.
-#[derive(Clone, Copy, Debug)]
-enum Wanted {
-    /// A naturally aligned block of 2^order frames.
+/// The frames that a [request](Yard::request) asks for. Made from an [`Order`], a [`PageCount`] or a [`PfnRange`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Wanted {
+    /// A naturally aligned block of `2^order` frames. [`Yard::free`] frees it.
     Block(Order),
-    /// A number of contiguous frames.
+    /// A number of contiguous frames, allocated as the largest aligned blocks that fit. [`Yard::free_range`] frees them.
     Count(PageCount),
-    /// These frames.
+    /// Exactly these frames, allocated as the largest aligned blocks that fit. [`Yard::free_range`] frees them.
+    ///
+    /// Without [owners](AllocRequest::owners), all of them must be free. Deferred memory in the range is initialised
+    /// first. Watermarks do not apply.
     Range(PfnRange),
+}
+
+impl From<Order> for Wanted {
+    #[inline(always)]
+    fn from(order: Order) -> Self {
+        Self::Block(order)
+    }
+}
+
+impl From<PageCount> for Wanted {
+    #[inline(always)]
+    fn from(count: PageCount) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<PfnRange> for Wanted {
+    #[inline(always)]
+    fn from(range: PfnRange) -> Self {
+        Self::Range(range)
+    }
 }
 
 /// The contiguous memory area that a request takes its frames from.
@@ -28,7 +52,7 @@ enum Area {
     Of(PfnRange),
 }
 
-/// A request for frames; see [`Yard::request`], [`Yard::request_pages`] and [`Yard::request_range`].
+/// A request for frames; see [`Yard::request`].
 ///
 /// [`frame`](Self::frame), [`guard`](Self::guard) and [`range`](Self::range) carry it out. A request is a plain value
 /// that can be kept and carried out several times.
@@ -40,7 +64,7 @@ enum Area {
 /// | a block, or a count that fits in a maximum-order block | per-CPU lists and free lists, nearest zone first | a request that fails may compact and reclaim (`__alloc_pages_slowpath`) |
 /// | a block above the maximum order, up to 1 GiB | the first place in address order, if it is free | blocks in use are moved away, and memory is reclaimed |
 /// | the same, [`aligned`](Self::aligned) | the first place in address order | blocks in use are moved away (`alloc_contig_pages`) |
-/// | a [range](Yard::request_range) | these frames | blocks in use are moved away (`alloc_contig_range`) |
+/// | a [range](Wanted::Range) | these frames | blocks in use are moved away (`alloc_contig_range`) |
 /// | [`from_area`](Self::from_area), [`from_any_area`](Self::from_any_area) | a contiguous memory area | blocks in use are moved away (`cma_alloc`) |
 ///
 /// Owners are called while no lock of the yard is held. The caller must not hold a lock that an owner takes.
@@ -78,31 +102,11 @@ impl<P: Platform> fmt::Debug for AllocRequest<'_, '_, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// A request for a block of `2^order` frames.
-    #[inline]
-    pub fn request(&self, order: Order, gfp: Gfp) -> AllocRequest<'_, '_, P> {
-        self.request_of(Wanted::Block(order), gfp)
-    }
-
-    /// A request for `count` contiguous frames. They are allocated as the largest aligned blocks that fit;
-    /// [`free_range`](Self::free_range) frees them.
-    #[inline]
-    pub fn request_pages(&self, count: PageCount, gfp: Gfp) -> AllocRequest<'_, '_, P> {
-        self.request_of(Wanted::Count(count), gfp)
-    }
-
-    /// A request for exactly the frames of a range. They are allocated as the largest aligned blocks that fit;
-    /// [`free_range`](Self::free_range) frees them.
-    ///
-    /// Without owners, all frames must be free. Deferred memory in the range is initialised first. Watermarks do not
-    /// apply.
-    #[inline]
-    pub fn request_range(&self, range: PfnRange, gfp: Gfp) -> AllocRequest<'_, '_, P> {
-        self.request_of(Wanted::Range(range), gfp)
-    }
-
+    /// A request for a block ([`Order`]), a number of contiguous frames ([`PageCount`]), or a range of frames
+    /// ([`PfnRange`]). [`AllocRequest`] has the options.
     #[inline(always)]
-    fn request_of(&self, wanted: Wanted, gfp: Gfp) -> AllocRequest<'_, '_, P> {
+    pub fn request(&self, wanted: impl Into<Wanted>, gfp: Gfp) -> AllocRequest<'_, '_, P> {
+        let wanted = wanted.into();
         AllocRequest { yard: self, wanted, gfp, node: None, align: None, area: Area::None, owners: None }
     }
 }

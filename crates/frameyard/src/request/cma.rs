@@ -26,7 +26,7 @@ errors! {
             /// What it is.
             state: FrameState,
         } = "{pfn} is {state} and was not allocated from its contiguous memory area",
-        /// The range does not begin and end with allocated blocks.
+        /// A frame of the range is not allocated.
         Free(error: FreeError) = "{error}",
     }
 }
@@ -68,9 +68,8 @@ impl<'y, P: Platform> CmaAreas<'y, P> {
         self.yard.tables.cma_areas()
     }
 
-    /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part
-    /// of one that begins and ends at boundaries of its largest aligned blocks. Movable allocations may use the frames
-    /// again.
+    /// Frees frames that were allocated from an area (`cma_release`): the range that a request returned, or any part of
+    /// it. Movable allocations may use the frames again.
     ///
     /// # Errors
     ///
@@ -82,12 +81,12 @@ impl<'y, P: Platform> CmaAreas<'y, P> {
         }
         let mut at = range.start;
         while at < range.end {
-            let Some(entry) = yard.allocation_map().entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
-            else {
+            let block = yard.allocated_around(at).filter(|(_, entry)| entry.migrate_type() == MigrateType::Cma);
+            let Some((head, entry)) = block else {
                 let state = yard.page_of(at).map_or(FrameState::Interior, |_| yard.tag_at(at).state());
                 return Err(CmaReleaseError::NotFromAnArea { pfn: at, state });
             };
-            at = at + entry.order().pages();
+            at = head + entry.order().pages();
         }
         yard.free_range(range).map_err(CmaReleaseError::Free)
     }

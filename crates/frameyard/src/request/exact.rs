@@ -1,4 +1,4 @@
-//! Allocating counts that are not a power of two, taking ranges of free frames, and splitting blocks.
+//! Allocating counts that are not a power of two, taking ranges of free frames, splitting blocks, and freeing parts of them.
 
 use crate::boot::{HeaderWord, Poisoning};
 use crate::gfp::Gfp;
@@ -6,9 +6,9 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::request::frames::MOST_TRIES;
 use crate::store::buddy::{RangeBlocked, RangeLists};
-use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::yard::{AllocError, FreeError, Yard};
-use crate::zone::{Patience, poison};
+use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::yard::{AllocError, FreeError, FreeProblem, Yard};
+use crate::zone::{MapEntry, Patience, poison};
 
 impl<P: Platform> Yard<P> {
     /// Allocates `count` contiguous frames out of a block that `alloc` returns, and frees the rest of the block.
@@ -42,9 +42,8 @@ impl<P: Platform> Yard<P> {
         let first = PfnRange::new(block.start, count);
         let rest = PfnRange { start: first.end, end: block.end };
         let zone = self.zone_of_block(block.start);
-        for part in [rest, first] {
-            self.tag_pieces(part, migrate_type, zone);
-        }
+        let allocated = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, zone);
+        self.tag_parts([rest, first], allocated);
         self.mark_pieces(first, migrate_type);
         for Block { pfn, order } in rest.blocks(self.geometry.max_order()) {
             self.free_block(pfn, order);
@@ -52,11 +51,12 @@ impl<P: Platform> Yard<P> {
         first
     }
 
-    /// Tags the largest aligned pieces of a range that the caller holds exclusively.
-    fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
-        for Block { pfn, order } in range.blocks(self.geometry.largest_order()) {
-            let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
+    /// Tags the largest aligned pieces of the parts of a block that the caller holds exclusively, each as `of_block` with its
+    /// order. The part with the head comes last: until then, the head's tag covers the block.
+    pub(crate) fn tag_parts(&self, parts: [PfnRange; 2], of_block: Tag) {
+        for Block { pfn, order } in parts.into_iter().flat_map(|part| part.blocks(self.geometry.largest_order())) {
             self.note_tagged(pfn, order);
+            let piece = Tag::new(of_block.state(), order, of_block.migrate_type(), of_block.zone());
             self.map.page(pfn, &self.platform).set_tag(piece);
         }
     }
@@ -104,27 +104,87 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] if no allocated block covers `at`; nothing has changed then.
     pub fn split_at(&self, at: Pfn) -> Result<(), FreeError> {
-        let map = self.allocation_map();
-        if map.entry(at).is_some() {
+        let Some((head, entry)) = self.allocated_around(at) else { return Err(self.refuse(at, Order::ZERO)) };
+        if head == at {
             return Ok(());
         }
-        let block_of = |order: Order| {
-            let head = Pfn(at.0 >> order.0 << order.0);
-            map.entry(head).filter(|entry| entry.order() == order).map(|_| (head, order))
-        };
-        let mut orders = (1..=self.geometry.largest_order().0).map(Order);
-        let Some((head, order)) = orders.find_map(block_of) else { return Err(self.refuse(at, Order::ZERO)) };
+        let order = entry.order();
         let Some(entry) = self.clear_block(head, order) else { return Err(self.refuse(head, order)) };
         let parts = [PfnRange { start: at, end: head + order.pages() }, PfnRange { start: head, end: at }];
-        let zone = self.zone_of_block(head);
-        // The head last: its tag covers the block until then.
-        for part in parts {
-            self.tag_pieces(part, entry.migrate_type(), zone);
-        }
+        let allocated = Tag::new(FrameState::Allocated, order, entry.migrate_type(), self.zone_of_block(head));
+        self.tag_parts(parts, allocated);
         for Block { pfn, order } in parts.into_iter().flat_map(|part| part.blocks(self.geometry.largest_order())) {
             self.mark_block(pfn, order, entry.migrate_type());
         }
         Ok(())
+    }
+
+    /// Frees the frames of a range: whole blocks and parts of blocks, whichever requests allocated them. A block that reaches
+    /// beyond the range is [divided](Self::split_at), and its other frames stay allocated.
+    ///
+    /// The caller owns the frames.
+    ///
+    /// # Cost
+    ///
+    /// Reads the byte of each block in the allocation map, then divides at most two blocks, then frees each block in the
+    /// range as [`free`](Self::free) does.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] names the first frame that is not allocated: it is free, reserved, in a hole, of a device, or owned by a
+    /// guard or by another [owner](crate::owners) of counted blocks. The whole range is checked first, so nothing has changed
+    /// then. If other threads wrongly free or divide blocks of the same range meanwhile, blocks that this call has freed stay
+    /// free, and blocks that it has divided stay divided. After [`FreeProblem::Lock`], a block may be lost.
+    pub fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
+        let blocks = self.blocks_around(range)?;
+        if blocks.start < range.start {
+            self.split_at(range.start)?;
+        }
+        if range.end < blocks.end {
+            self.split_at(range.end)?;
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let order = self.block_to_free(at, range.end)?;
+            self.free(at, order)?;
+            at = at + order.pages();
+        }
+        Ok(())
+    }
+
+    /// The range of the allocated blocks that cover a range.
+    fn blocks_around(&self, range: PfnRange) -> Result<PfnRange, FreeError> {
+        let mut around = range;
+        let mut at = range.start;
+        while at < range.end {
+            let Some((head, entry)) = self.allocated_around(at) else { return Err(self.refuse(at, Order::ZERO)) };
+            around.start = around.start.min(head);
+            at = head + entry.order().pages();
+        }
+        around.end = around.end.max(at);
+        Ok(around)
+    }
+
+    /// The head of the allocated block that covers a frame, and its entry. Any frame number is allowed.
+    pub(crate) fn allocated_around(&self, pfn: Pfn) -> Option<(Pfn, MapEntry)> {
+        let map = self.allocation_map();
+        // Whatever begins at a frame covers it.
+        let own = map.entry(pfn).map(|entry| (pfn, entry));
+        let block_of = |order: Order| {
+            let head = pfn.align_down(order);
+            map.entry(head).filter(|entry| entry.order() == order).map(|entry| (head, entry))
+        };
+        own.or_else(|| (1..=self.geometry.largest_order().0).map(Order).find_map(block_of))
+    }
+
+    /// The order of the allocated block at a frame, if it ends before `end`.
+    pub(crate) fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
+        let Some(entry) = self.allocation_map().entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
+        let order = entry.order();
+        if pfn + order.pages() > end {
+            return Err(FreeError { pfn, order, problem: FreeProblem::PartOfBlock { order } });
+        }
+        Ok(order)
     }
 
     /// Allocates the frames of a range if all of them are free.

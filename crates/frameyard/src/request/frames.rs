@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
+use crate::request::Wanted;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 use crate::yard::{AllocError, Yard};
 use crate::zone::poison;
@@ -21,13 +22,18 @@ pub struct Frames<'y, P: Platform> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block, and returns a guard that frees it when it is dropped. See [`alloc`](Self::alloc).
+    /// Allocates a block ([`Order`]), a number of contiguous frames ([`PageCount`]), or a range ([`PfnRange`]), and
+    /// returns a guard that frees them when it is dropped. See [`alloc`](Self::alloc) and [`request`](Self::request).
     ///
     /// # Errors
     ///
     /// [`AllocError`]; nothing is allocated then.
     #[inline(always)]
-    pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
+    pub fn frames(&self, wanted: impl Into<Wanted>, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
+        let order = match wanted.into() {
+            Wanted::Block(order) => order,
+            wanted => return self.request(wanted, gfp).guard(),
+        };
         // The first round of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
         match self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
             Some(frames) => Ok(frames),
@@ -185,6 +191,33 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// If the range is not allocated like that.
     pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
         yard.own(range).expect("the frames are allocated, and no other code frees them")
+    }
+
+    /// Divides the guard into one of the first `count` frames and one of the rest. Either may be empty.
+    ///
+    /// # Cost
+    ///
+    /// Reads a page structure for each block before the border. If the border is inside a block, that becomes several
+    /// blocks, the largest aligned ones, and the page structure of each one's head is written. Takes no lock.
+    ///
+    /// # Panics
+    ///
+    /// If the guard has fewer than `count` frames.
+    #[must_use = "the frames of a part that is dropped are freed"]
+    pub fn split_at(self, count: PageCount) -> (Self, Self) {
+        assert!(count <= self.count(), "a guard of {} was divided after {count}", self.count());
+        let (yard, PfnRange { start, end }) = (self.yard, self.into_raw());
+        let (cut, mut at) = (start + count, start);
+        while at < cut {
+            let tag = yard.map.page(at, &yard.platform).tag().of_block_at(at, yard.geometry.max_order());
+            let behind = at + tag.order().pages();
+            if cut < behind {
+                yard.tag_parts([PfnRange { start: cut, end: behind }, PfnRange { start: at, end: cut }], tag);
+            }
+            at = behind;
+        }
+        let part = |start, end| Self { yard, range: PfnRange { start, end } };
+        (part(start, cut), part(cut, end))
     }
 
     /// Splits the guard into guards of single frames. Dropping the iterator frees the frames that it has not returned

@@ -8,7 +8,7 @@ use crate::gfp::Gfp;
 use crate::huge_pool::{HugePageError, HugePageSize, HugePoolStatistics, LockedPool, Numbered, PoolView, give_number};
 use crate::owners::Owners;
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Page, Tag};
-use crate::platform::{HugePageTails, Platform};
+use crate::platform::{HugePageTails, MemoryBacking, Platform};
 use crate::request::Frames;
 use crate::units::{Block, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::yard::{AllocError, Yard, YardHugePages};
@@ -95,7 +95,7 @@ impl<P: Platform> Yard<P> {
         let tails = self.released_tails(range.start, size);
         let returned = match tails.is_empty() {
             true => 0,
-            false => self.platform.release_tails(&HugePageTails::new(tails, self.map.memory_of(tails))).0,
+            false => self.platform.backing().release_tails(&HugePageTails::new(tails, self.map.memory_of(tails))).0,
         };
         page.set_index(returned);
         range.start
@@ -111,7 +111,7 @@ impl<P: Platform> Yard<P> {
         let tails = self.released_tails(head, size);
         if !tails.is_empty() {
             let (address, bytes) = self.map.memory_of(tails);
-            self.platform.back_map(tails, address, bytes).map_err(|_| HugePageError::NoMapMemory(tails))?;
+            self.platform.backing().back_map(tails, address, bytes).map_err(|_| HugePageError::NoMapMemory(tails))?;
         }
         page.clear();
         let range = PfnRange::new(head, size.order().pages());
@@ -161,7 +161,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// # Cost
     ///
-    /// For each page: that of its allocation, one call to [`MapBacking::release_tails`](crate::platform::MapBacking::release_tails),
+    /// For each page: that of its allocation, one call to [`MemoryBacking::release_tails`](crate::platform::MemoryBacking::release_tails),
     /// and one hold of the pool's lock.
     pub fn reserve(self, size: HugePageSize, pages: u64, owners: &Owners<'_>) -> Result<Reserved, HugePageError> {
         self.reserve_in(size, pages, None, owners)
@@ -250,7 +250,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     /// # Cost
     ///
     /// For each page: one hold of the pool's lock, one call to
-    /// [`MapBacking::back_map`](crate::platform::MapBacking::back_map), and the frees of its blocks. The page
+    /// [`MemoryBacking::back_map`](crate::platform::MemoryBacking::back_map), and the frees of its blocks. The page
     /// structures of tails get memory when they are next written, with a host page fault for each map page.
     pub fn shrink(self, size: HugePageSize, pages: u64) -> Result<u64, HugePageError> {
         let mut freed = 0;

@@ -50,7 +50,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Errors
     ///
-    /// As for a [request](Self::request_range) of the range with owners. [`AllocError::Blocked`] names the block in the
+    /// As for a [request](Self::request) of the range with owners. [`AllocError::Blocked`] names the block in the
     /// way, and why it stays: for example a hole, a block in use, or one that is offline already. Nothing has changed
     /// then, except that after an [`AllocError::Lock`] a part of the range may be offline.
     ///
@@ -58,7 +58,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// That of the request, plus one hold of the zone lock for each block.
     pub fn offline(&self, range: PfnRange, owners: &Owners<'_>) -> Result<(), AllocError> {
-        let mut frames = self.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(owners).guard()?;
+        let mut frames = self.request(range, Gfp::HIGHUSER_MOVABLE).owners(owners).guard()?;
         // What has left the guard is not freed with it.
         while let Some(pfn) = frames.first() {
             let tag = self.map.page(pfn, &self.platform).tag().of_block_at(pfn, self.geometry.max_order());

@@ -1,7 +1,7 @@
 //! Free-page reporting: giving the memory behind free frames back to the host, outside the allocation paths.
 
 use crate::boot::Poisoning;
-use crate::platform::{FramesNotReturned, FreeFrames, LockError, Platform};
+use crate::platform::{FramesNotReturned, FreeFrames, LockError, MemoryBacking, Platform};
 use crate::store;
 use crate::store::buddy::Taken;
 use crate::units::{MigrateType, Order, PageCount, PfnRange, errors};
@@ -105,7 +105,7 @@ impl<P: Platform> Yard<P> {
             let (mut reported, mut refused) = (0, None);
             while let (Some(pfn), None) = (batch.blocks().get(reported), refused) {
                 let frames = PfnRange::new(*pfn, order.pages());
-                match self.platform.return_frames(&FreeFrames::new(frames)) {
+                match self.platform.backing().return_frames(&FreeFrames::new(frames)) {
                     Ok(()) => reported += 1,
                     Err(problem) => refused = Some((frames, problem)),
                 }

@@ -9,7 +9,7 @@ use crate::gfp::Gfp;
 use crate::lists::{CpuLists, Group, ListId, LockedPcp, PerCpuPages, Refill};
 use crate::page::FrameState;
 use crate::placement;
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
@@ -182,7 +182,9 @@ impl<P: Platform> Yard<P> {
         highest: ZoneKind,
         reserves: Reserves,
     ) -> bool {
-        view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
+        view.platform
+            .probe()
+            .touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
         view.touch_free_pages(Access::Read);
         let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
         ok_with(HeldFree::default()) || store::holds_enough(view, order, ok_with) || {

@@ -9,7 +9,7 @@ use shuttle::sync::Mutex as ScheduledMutex;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::boot::ZoneLimits;
-use crate::platform::{MapBacking, Platform, Probe};
+use crate::platform::Platform;
 use crate::policy::ZonePolicy;
 use crate::shuttle_tests::mover::Moved;
 use crate::sync::models::{run_alone, run_scheduled};
@@ -65,10 +65,6 @@ impl Platform for TaskPlatform {
         None
     }
 }
-
-impl MapBacking for TaskPlatform {}
-
-impl Probe for TaskPlatform {}
 
 /// A thread's view of the machine: it runs on one CPU.
 pub(super) struct Runner {

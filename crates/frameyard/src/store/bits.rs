@@ -31,7 +31,7 @@
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::ranges_in;
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store::TableSizes;
 use crate::store::bits::bitmap::{Bits, BitsSpans, Slot, Total, line_order};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -297,7 +297,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     #[inline(always)]
     pub(crate) fn touch_bits<T>(&self, word: &T, access: Access) {
-        self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 
     /// The lines that a zone has memory in, run by run. None of them is whole in another zone: the spans of zones may overlap.

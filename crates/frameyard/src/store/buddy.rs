@@ -9,7 +9,7 @@
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
-use crate::platform::{Activity, Platform};
+use crate::platform::{Activity, Platform, Probe};
 use crate::store::buddy::free_area::{BlockHooks, smallest};
 use crate::units::{Block, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::Place;
@@ -49,10 +49,10 @@ impl<P: Platform> LockedZone<'_, P> {
         count: usize,
         mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
-        self.platform.begin_activity(Activity::Split);
+        self.platform.probe().begin_activity(Activity::Split);
         let mut take = |zone: &Self, block| {
-            if P::SEES_PAGES && order > Order::ZERO {
-                zone.platform.block_taken(PfnRange::new(zone.map.pfn(block), order.pages()));
+            if zone.platform.probe().sees_pages() && order > Order::ZERO {
+                zone.platform.probe().block_taken(PfnRange::new(zone.map.pfn(block), order.pages()));
             }
             take(zone, block);
         };
@@ -62,7 +62,7 @@ impl<P: Platform> LockedZone<'_, P> {
             let Some(pieces) = self.take_first(order, (found, migrate_type), count - taken, &mut take) else { break };
             taken += pieces;
         }
-        self.platform.end_activity(Activity::Split, PageCount(taken as u64));
+        self.platform.probe().end_activity(Activity::Split, PageCount(taken as u64));
         taken
     }
 
@@ -136,9 +136,9 @@ impl<P: Platform> LockedZone<'_, P> {
 
     #[inline]
     fn free_block_at(&mut self, block: MapBlock, migrate_type: MigrateType, residence: Residence) {
-        self.platform.begin_activity(Activity::Merge);
+        self.platform.probe().begin_activity(Activity::Merge);
         self.merge_and_list(block, migrate_type, residence);
-        self.platform.end_activity(Activity::Merge, PageCount(1));
+        self.platform.probe().end_activity(Activity::Merge, PageCount(1));
     }
 
     #[inline(always)]

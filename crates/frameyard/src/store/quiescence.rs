@@ -16,7 +16,7 @@
 //! Mechanisms that do not take the zone lock read the count under the lock of a CPU's lists. One that read it just before may
 //! still act: a caller that needs its frames drains the lists and collects again.
 
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store::statistics::{counters, read};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::zone::counters::TransferCounters;
@@ -113,7 +113,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Whether the zone is quiesced. Exact under the zone lock.
     pub(crate) fn is_quiesced(&self) -> bool {
         let guards = &self.zone.mechanisms.quiescence.guards;
-        self.platform.touch_line(SharedLine::of(LineKind::Transfer, guards), Access::Read);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::Transfer, guards), Access::Read);
         guards.load(Ordering::Relaxed) != 0
     }
 }

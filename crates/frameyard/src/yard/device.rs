@@ -44,7 +44,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// Writes only the page structures that exist in the layout, with streaming stores where they are contiguous. The
     /// work is shared by at most as many workers as the node has CPUs ([`Platform::run_workers`]), and each calls
-    /// [`MapBacking::back_map`](crate::platform::MapBacking::back_map) for the parts that it writes. Then the sections
+    /// [`MemoryBacking::back_map`](crate::platform::MemoryBacking::back_map) for the parts that it writes. Then the sections
     /// of the range are published, and look-ups find the pages. Each page has one reference, the device's own.
     ///
     /// A yard whose map has kernel-like content supports only the full layout, because in such a map tails are not
@@ -69,7 +69,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// 2. Every page is frozen, by one exchange on each head. If any page has users, all pages are unfrozen again, and
     ///    the error reports the number of references, the number of pages that have them, and the first such page.
     /// 3. The sections no longer lead to the device. The page structures are zeroed, and the platform may take their
-    ///    memory back ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
+    ///    memory back ([`MemoryBacking::return_map`](crate::platform::MemoryBacking::return_map)).
     ///
     /// Uses as many workers as [`map`](Self::map).
     ///
@@ -131,7 +131,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// device's own.
     ///
     /// In the deduplicated layout, the call first asks for memory for the page structures of the parts
-    /// ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)). This is ordinary memory, wherever the
+    /// ([`MemoryBacking::back_map`](crate::platform::MemoryBacking::back_map)). This is ordinary memory, wherever the
     /// device's other page structures are.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
 
     /// Joins the base pages of a compound page that was split. Their page structures are zeroed. In the deduplicated
     /// layout, the memory of these structures goes back to the platform
-    /// ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
+    /// ([`MemoryBacking::return_map`](crate::platform::MemoryBacking::return_map)).
     ///
     /// # Errors
     ///

@@ -19,6 +19,7 @@ mod subjects;
 
 /// The kind of list that an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ListKind {
     /// A free list of a zone.
     Free,

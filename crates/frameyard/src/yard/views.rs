@@ -99,6 +99,17 @@ views! {
     /// The per-CPU lists.
     fn lists;
 
+    /// The common case of an allocation and of a free, without calls of anything else ([`Yard::at_once`]).
+    ///
+    /// For interfaces that catch panics or must not return large errors, such as those for C. See [`AllocAtOnce`] and
+    /// [`FreeAtOnce`].
+    ///
+    /// [`AllocAtOnce`]: crate::alloc::AllocAtOnce
+    /// [`FreeAtOnce`]: crate::alloc::FreeAtOnce
+    YardAtOnce
+    /// The fast paths alone, for interfaces that catch panics. All others call [`alloc`](Self::alloc) and [`free`](Self::free).
+    fn at_once;
+
     /// Contiguous memory areas: ranges fixed at creation, which movable allocations use until a request takes them
     /// ([`Yard::cma`]).
     ///

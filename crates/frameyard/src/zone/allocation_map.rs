@@ -44,7 +44,7 @@ use core::ops::Deref;
 
 use crate::memmap::Numbering;
 use crate::page::{FrameState, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, Pfn};
 
@@ -160,7 +160,7 @@ impl<'a> AllocationBytes<'a> {
         migrate_type: MigrateType,
     ) -> bool {
         let Some(byte) = self.head(place, order) else { return false };
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
+        platform.probe().touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
         // Release: pairs with the Acquire in `clear_allocated_at`.
         byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
         true
@@ -170,7 +170,7 @@ impl<'a> AllocationBytes<'a> {
     #[inline(always)]
     pub(crate) fn clear_allocated_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<MapEntry> {
         let byte = self.head(place, order)?;
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
+        platform.probe().touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
         let found = byte.load(Ordering::Relaxed);
         if !MapEntry(found).is_of(order) {
             return None;
@@ -249,7 +249,7 @@ impl<'a> AllocationMap<'a> {
         migrate_type: MigrateType,
     ) -> bool {
         let Some(byte) = self.large_head(pfn, order) else { return false };
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
+        platform.probe().touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
         // Release: pairs with the Acquire in `clear_large`.
         byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
         true
@@ -258,7 +258,7 @@ impl<'a> AllocationMap<'a> {
     /// As [`clear_allocated`](Self::clear_allocated), for a large block.
     pub(crate) fn clear_large<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<MapEntry> {
         let byte = self.large_head(pfn, order)?;
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
+        platform.probe().touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
         let found = byte.load(Ordering::Relaxed);
         if !MapEntry(found).is_of(order) {
             return None;

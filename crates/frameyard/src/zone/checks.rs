@@ -9,6 +9,7 @@ use crate::units::named;
 /// counted ([`ZoneStatistics::bad_pages`](crate::stats::ZoneStatistics::bad_pages)) and never allocated again, and the
 /// request goes on with another block. Modelled on the kernel's `check_new_pages` and `free_page_is_bad`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum PageChecks {
     /// Never. Costs nothing.
     #[default]

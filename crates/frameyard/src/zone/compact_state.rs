@@ -17,6 +17,7 @@ pub(crate) const COSTLY_ORDER: Order = Order(3);
 
 /// Events of compaction, counted by zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum CompactEvent {
     /// Allocations that ran compaction themselves, counted at the zone that they preferred (`compact_stall`).
     Stall,

@@ -12,7 +12,7 @@
 //! is freed.
 
 use crate::memmap::{MapPlace, Numbering};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::sync::{AtomicU32, Ordering, is_broken};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
@@ -145,7 +145,7 @@ impl<'a> PageblockMap<'a> {
     #[inline(always)]
     pub(crate) fn touch_at<P: Platform>(&self, platform: &P, place: usize) {
         let types = self.words.as_ptr().wrapping_add(place >> self.order.0).cast();
-        platform.touch_line(SharedLine { kind: LineKind::PageblockTypes, address: types }, Access::Read);
+        platform.probe().touch_line(SharedLine { kind: LineKind::PageblockTypes, address: types }, Access::Read);
     }
 
     /// Whether the frame lies in a pageblock that has memory. Accepts any frame number.

@@ -73,6 +73,7 @@ impl HighFraction {
 
 /// The formula for `high` and `batch`. As text: `scaled`, `classic`, `early`, `fraction:N` or `fixed:N`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum PcpSizing {
     /// Kernels from 5.14 on: `high` is the low watermark divided among the CPUs of the node (all CPUs if it has none),
     /// and at least 4 batches (`zone_batchsize`, `zone_highsize`).
@@ -133,6 +134,7 @@ fn raw_batch(geometry: Geometry, managed: PageCount, largest: ByteSize) -> u64 {
 
 /// Why a text is not a valid sizing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PcpSizingError {
     /// Not one of the five names, or a number after a name that takes none.
     Unknown,

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::platform::{Offload, Platform};
+use crate::platform::{MemoryBacking, Offload, Platform};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
 
 /// The pattern: the kernel's `PAGE_POISON`.
@@ -24,7 +24,7 @@ pub(crate) unsafe fn fill<P: Platform>(platform: &P, geometry: Geometry, pfn: Pf
 ///
 /// As for [`fill`].
 pub(crate) unsafe fn zero<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> bool {
-    if platform.zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
+    if platform.backing().zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
     // SAFETY: as the caller promises.

@@ -15,6 +15,7 @@ use crate::units::named;
 /// the policies with free lists, and returns an error for the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum ZonePolicy {
     /// A buddy allocator that merges on every free. A refill takes page by page under the zone lock. A drain picks its
     /// pages before it takes the lock, reads ahead what merging will read at every order, and frees neighbouring pages

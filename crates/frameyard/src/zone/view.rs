@@ -13,7 +13,7 @@
 use crate::locks::LockHold;
 use crate::memmap::{Located, MapBlock, MapPlace, MemMap, RangeEntry};
 use crate::page::{Link, PageRef};
-use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
+use crate::platform::{Access, LineKind, LockError, LockId, Platform, Probe, SharedLine, copied_views};
 use crate::sync::AtomicU32;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::allocation_map::AllocationMap;
@@ -103,7 +103,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Announces a use of the zone's counts of free frames.
     #[inline(always)]
     pub(crate) fn touch_free_pages(&self, access: Access) {
-        self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), access);
     }
 
     /// Takes the zone lock, unless the platform gives up.

@@ -157,6 +157,7 @@ impl WatermarkOptions {
 
 /// Which setting is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum WatermarkOptionsError {
     /// [`WatermarkOptions::watermark_scale_factor`].
     ScaleFactor(u32),

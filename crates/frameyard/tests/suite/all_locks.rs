@@ -11,7 +11,7 @@ use crate::devices;
 use crate::emptying;
 use crate::fixture::{Fixture, HeapRegion, Moment, run_on};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SequencesNotEnded};
+use frameyard::platform::{LockError, LockId, LockKind, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// The kinds in lock order.
@@ -120,10 +120,6 @@ impl Platform for Endless {
         Err(SequencesNotEnded)
     }
 }
-
-impl MapBacking for Endless {}
-
-impl Probe for Endless {}
 
 #[test]
 fn no_lock_stays_held_if_sequences_cannot_be_ended() {

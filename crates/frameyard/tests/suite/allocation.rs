@@ -214,18 +214,15 @@ fn exact_sizes_keep_only_the_requested_frames() {
     let yard = Fixture::small(1, 16 * MIB);
     for count in [1, 3, 7, 100, 513, 1000, 1024].map(PageCount) {
         let before = yard.stats().free_pages();
-        let range = yard.request_pages(count, Gfp::KERNEL).range().unwrap();
+        let range = yard.request(count, Gfp::KERNEL).range().unwrap();
         assert_eq!(range.count(), count);
         assert_eq!(before - yard.stats().free_pages(), count);
         yard.validate().unwrap();
         yard.free_range(range).unwrap();
     }
-    assert!(matches!(yard.request_pages(PageCount(0), Gfp::KERNEL).range(), Err(AllocError::Empty)));
-    assert!(matches!(yard.request_pages(PageCount(1025), Gfp::KERNEL).range(), Err(AllocError::CountTooLarge { .. })));
-    assert!(matches!(
-        yard.request_pages(PageCount(u64::MAX), Gfp::KERNEL).range(),
-        Err(AllocError::CountTooLarge { .. })
-    ));
+    assert!(matches!(yard.request(PageCount(0), Gfp::KERNEL).range(), Err(AllocError::Empty)));
+    assert!(matches!(yard.request(PageCount(1025), Gfp::KERNEL).range(), Err(AllocError::CountTooLarge { .. })));
+    assert!(matches!(yard.request(PageCount(u64::MAX), Gfp::KERNEL).range(), Err(AllocError::CountTooLarge { .. })));
 }
 
 #[test]
@@ -268,7 +265,7 @@ fn owners_free_their_frames_when_dropped() {
     let before = yard.stats().free_pages();
     {
         let _block = yard.frames(order(3), Gfp::KERNEL).unwrap();
-        let exact = yard.request_pages(PageCount(11), Gfp::KERNEL).guard().unwrap();
+        let exact = yard.request(PageCount(11), Gfp::KERNEL).guard().unwrap();
         let mut singles = exact.into_single_frames();
         let kept: Vec<_> = singles.by_ref().take(4).collect();
         assert_eq!(kept.iter().map(frameyard::Frames::count).sum::<PageCount>(), PageCount(4));
@@ -281,21 +278,21 @@ fn owners_free_their_frames_when_dropped() {
 fn range_request_needs_free_frames() {
     let yard = Fixture::small(2, 16 * MIB);
     let range = PfnRange { start: Pfn(0x1003), end: Pfn(0x1003 + 700) };
-    let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
+    let taken = yard.request(range, Gfp::KERNEL).range().unwrap();
     assert_eq!(taken, range);
     yard.validate().unwrap();
     let overlapping = PfnRange { start: Pfn(0x1000), end: Pfn(0x1004) };
     let in_use = AllocError::InUse { head: Pfn(0x1003), order: Order::ZERO, state: FrameState::Allocated };
-    assert_eq!(yard.request_range(overlapping, Gfp::KERNEL).range(), Err(in_use));
+    assert_eq!(yard.request(overlapping, Gfp::KERNEL).range(), Err(in_use));
     yard.validate().unwrap();
     yard.free_range(taken).unwrap();
     // What lies on per-CPU lists now is collected.
-    let again = yard.request_range(range, Gfp::KERNEL).range().unwrap();
+    let again = yard.request(range, Gfp::KERNEL).range().unwrap();
     yard.free_range(again).unwrap();
 
     let beyond = PfnRange { start: Pfn(0x1000), end: Pfn(0x1000 + 17 * MIB) };
-    assert_eq!(yard.request_range(beyond, Gfp::KERNEL).range(), Err(AllocError::NotOneZone(beyond)));
-    assert_eq!(yard.request_range(PfnRange::default(), Gfp::KERNEL).range(), Err(AllocError::Empty));
+    assert_eq!(yard.request(beyond, Gfp::KERNEL).range(), Err(AllocError::NotOneZone(beyond)));
+    assert_eq!(yard.request(PfnRange::default(), Gfp::KERNEL).range(), Err(AllocError::Empty));
 }
 
 #[test]
@@ -311,21 +308,10 @@ fn range_request_spares_atomic_reserve() {
     let reserved = yard.stats().frame(atomic).unwrap();
     assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
     let kept = AllocError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
-    assert_eq!(yard.request_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL).range(), Err(kept));
+    assert_eq!(yard.request(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL).range(), Err(kept));
     for pfn in blocks {
         yard.free(pfn, order(4)).unwrap();
     }
-}
-
-#[test]
-fn free_range_refuses_partial_blocks() {
-    let yard = Fixture::small(1, 16 * MIB);
-    let block = yard.alloc(order(3), Gfp::KERNEL).unwrap();
-    let before = yard.stats().free_pages();
-    let part = PfnRange::new(block, PageCount(5));
-    assert_eq!(yard.free_range(part).unwrap_err().problem, FreeProblem::PartOfBlock { order: order(3) });
-    assert_eq!(yard.stats().free_pages(), before);
-    yard.free(block, order(3)).unwrap();
 }
 
 #[test]
@@ -446,16 +432,16 @@ fn damaged_range_is_refused() {
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let mut yard = Fixture::new(&table, &config, Frames::Real);
     let range = PfnRange { start: Pfn(0x1008), end: Pfn(0x101c) };
-    let whole = yard.request_range(range, Gfp::KERNEL).guard().unwrap();
+    let whole = yard.request(range, Gfp::KERNEL).guard().unwrap();
     let behind = whole.as_ptr().unwrap();
     drop(whole);
     // SAFETY: the memory is the fixture's, and the frames are free: the test damages them.
     unsafe { behind.add(4096 * 9).write(1) };
     let damaged = AllocError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
-    assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(damaged));
+    assert_eq!(yard.request(range, Gfp::KERNEL).range(), Err(damaged));
     assert_eq!(yard.stats().poison_hits(), 1);
     assert_eq!(yard.stats().frame(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
-    let rest = yard.request_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).range().unwrap();
+    let rest = yard.request(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).range().unwrap();
     yard.free_range(rest).unwrap();
     yard.keep(PageCount(8));
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::fixture::HeapRegion;
 use frameyard::alloc::{AllocAtOnce, FreeAtOnce, FreeProblem};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, OwnList, Probe, SequencesNotEnded};
+use frameyard::platform::{OwnList, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// A machine with one CPU.
@@ -46,10 +46,6 @@ impl Platform for OneCpu {
     }
 }
 
-impl MapBacking for OneCpu {}
-
-impl Probe for OneCpu {}
-
 /// Most of the memory: the largest run.
 const LARGEST_RUN: PfnRange = PfnRange { start: Pfn(0x8000), end: Pfn(0x10000) };
 /// Memory behind a hole of many sections.
@@ -83,19 +79,21 @@ fn all_frames(yard: &Yard<OneCpu>) -> Vec<Pfn> {
 fn blocks_of_the_own_list_come_and_go_at_once() {
     with_yard(&[LARGEST_RUN], true, |yard| {
         for order in [Order::ZERO, Order(3), Order(9)] {
-            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
+            assert!(matches!(yard.at_once().alloc(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Done));
-            let AllocAtOnce::Done(again) = yard.alloc_at_once(order, Gfp::KERNEL) else { panic!("a block is listed") };
+            assert!(matches!(yard.at_once().free(pfn, order), FreeAtOnce::Done));
+            let AllocAtOnce::Done(again) = yard.at_once().alloc(order, Gfp::KERNEL) else {
+                panic!("a block is listed")
+            };
             assert_eq!(again, pfn);
             let other = Order(order.0 + 1);
-            assert!(matches!(yard.free_at_once(pfn, other), FreeAtOnce::Nothing), "another order is refused");
-            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Done));
-            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Nothing), "it is free already");
+            assert!(matches!(yard.at_once().free(pfn, other), FreeAtOnce::Nothing), "another order is refused");
+            assert!(matches!(yard.at_once().free(pfn, order), FreeAtOnce::Done));
+            assert!(matches!(yard.at_once().free(pfn, order), FreeAtOnce::Nothing), "it is free already");
             assert!(matches!(yard.free(pfn, order).unwrap_err().problem, FreeProblem::AlreadyFree(_)));
         }
         for flags in [Gfp::ZERO, Gfp::THISNODE, Gfp::MOVABLE | Gfp::RECLAIMABLE] {
-            assert!(matches!(yard.alloc_at_once(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
+            assert!(matches!(yard.at_once().alloc(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
         }
     });
 }
@@ -107,7 +105,7 @@ fn a_free_onto_a_full_list_is_finished_by_the_caller() {
         let (largest, others): (Vec<Pfn>, Vec<Pfn>) =
             all_frames(yard).into_iter().partition(|pfn| LARGEST_RUN.contains(*pfn));
         for pfn in largest {
-            match yard.free_at_once(pfn, Order::ZERO) {
+            match yard.at_once().free(pfn, Order::ZERO) {
                 FreeAtOnce::Done => {}
                 FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
                 FreeAtOnce::Unfinished(free) => {
@@ -126,9 +124,9 @@ fn blocks_far_from_most_are_finished_by_the_caller() {
     with_yard(&[LARGEST_RUN, OTHER_RUN], true, |yard| {
         let frames = all_frames(yard);
         let other = *frames.iter().find(|pfn| OTHER_RUN.contains(**pfn)).expect("all frames are allocated");
-        assert!(matches!(yard.free_at_once(other, Order::ZERO), FreeAtOnce::Nothing));
+        assert!(matches!(yard.at_once().free(other, Order::ZERO), FreeAtOnce::Nothing));
         yard.free(other, Order::ZERO).unwrap();
-        match yard.alloc_at_once(Order::ZERO, Gfp::KERNEL) {
+        match yard.at_once().alloc(Order::ZERO, Gfp::KERNEL) {
             AllocAtOnce::Unfinished(alloc) => assert_eq!(alloc.finish().unwrap(), other),
             other => panic!("{other:?}"),
         }
@@ -140,26 +138,29 @@ fn blocks_far_from_most_are_finished_by_the_caller() {
 fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
     with_yard(&[LARGEST_RUN], false, |yard| {
         for order in [Order::ZERO, Order(3), Order(9)] {
-            assert!(matches!(yard.alloc_locked_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
+            assert!(
+                matches!(yard.at_once().alloc_locked(order, Gfp::KERNEL), AllocAtOnce::Nothing),
+                "the list is empty"
+            );
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sequences");
-            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
-            let AllocAtOnce::Done(again) = yard.alloc_locked_at_once(order, Gfp::KERNEL) else {
+            assert!(matches!(yard.at_once().alloc(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sequences");
+            assert!(matches!(yard.at_once().free_locked(pfn, order), FreeAtOnce::Done));
+            let AllocAtOnce::Done(again) = yard.at_once().alloc_locked(order, Gfp::KERNEL) else {
                 panic!("a block is listed")
             };
             assert_eq!(again, pfn);
             let other = Order(order.0 + 1);
-            assert!(matches!(yard.free_locked_at_once(pfn, other), FreeAtOnce::Nothing), "another order is refused");
-            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
-            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Nothing), "it is free already");
+            assert!(matches!(yard.at_once().free_locked(pfn, other), FreeAtOnce::Nothing), "another order is refused");
+            assert!(matches!(yard.at_once().free_locked(pfn, order), FreeAtOnce::Done));
+            assert!(matches!(yard.at_once().free_locked(pfn, order), FreeAtOnce::Nothing), "it is free already");
         }
         for flags in [Gfp::ZERO, Gfp::THISNODE, Gfp::MOVABLE | Gfp::RECLAIMABLE] {
-            assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
+            assert!(matches!(yard.at_once().alloc_locked(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
         }
         let frames = all_frames(yard);
         let mut unfinished = 0;
         for pfn in frames {
-            match yard.free_locked_at_once(pfn, Order::ZERO) {
+            match yard.at_once().free_locked(pfn, Order::ZERO) {
                 FreeAtOnce::Done => {}
                 FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
                 FreeAtOnce::Unfinished(free) => {
@@ -172,9 +173,9 @@ fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
     });
     with_yard(&[LARGEST_RUN], true, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sequences need no lock");
+        assert!(matches!(yard.at_once().free_locked(pfn, Order::ZERO), FreeAtOnce::Nothing), "sequences need no lock");
         yard.free(pfn, Order::ZERO).unwrap();
-        assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
+        assert!(matches!(yard.at_once().alloc_locked(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
     });
 }
 
@@ -182,11 +183,11 @@ fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
 fn nothing_happens_at_once_without_sequences() {
     with_yard(&[LARGEST_RUN], false, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        match yard.free_at_once(pfn, Order::ZERO) {
+        match yard.at_once().free(pfn, Order::ZERO) {
             FreeAtOnce::Unfinished(free) => free.finish().unwrap(),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(yard.alloc_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
+        assert!(matches!(yard.at_once().alloc(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
     });
 }
 

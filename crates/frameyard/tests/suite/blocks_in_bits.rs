@@ -290,7 +290,7 @@ fn a_contiguous_range_takes_frames_that_are_bits() {
     for of in [0, 4, 6].map(order) {
         let yard = all_freed(ZonePolicy::Bits, of);
         let range = PfnRange::new(FIRST + PageCount(1), PageCount(8 * PAGES - 2));
-        assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
+        assert_eq!(yard.request(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
     }
 }
@@ -383,7 +383,7 @@ fn disturb(yard: &Fixture, owners: &[AtomicU64], random: &mut Random) {
         _ => {
             let first = random.below(owners.len() as u64 - 512);
             let range = PfnRange::new(FIRST + PageCount(first), PageCount(random.pick(&[1, 64, 128, 256])));
-            let request = yard.request_range(range, Gfp::KERNEL);
+            let request = yard.request(range, Gfp::KERNEL);
             let request = if random.below(2) == 0 { request } else { request.owners(&Owners::NONE) };
             if let Ok(range) = request.range() {
                 let mut of_range = owners[first as usize..][..range.count().0 as usize].iter();

@@ -213,8 +213,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     for _ in 0..6 {
         let others = free.iter().enumerate().filter(|(at, _)| at % 4 > 0);
         free = others.map(|(_, pfn)| *pfn).collect();
-        free.iter()
-            .for_each(|pfn| _ = yard.request_range(PfnRange::new(*pfn, PageCount(1)), Gfp::MOVABLE).range().unwrap());
+        free.iter().for_each(|pfn| _ = yard.request(PfnRange::new(*pfn, PageCount(1)), Gfp::MOVABLE).range().unwrap());
         give(&yard, free.iter().copied());
         yard.validate().unwrap();
         assert!(counted(&yard).get("clusters_in_use") <= clusters);
@@ -222,7 +221,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     assert!(counted(&yard).get("clusters_used_up") > 0, "{:?}", counted(&yard));
     // Pages without a cluster are taken and joined like all pages, at the head of the list and, when they are isolated, at its tail.
     let pageblock = PfnRange::new(FIRST + PageCount(512), PageCount(512));
-    let blocked = yard.request_range(pageblock, Gfp::MOVABLE).owners(&Owners::NONE).range();
+    let blocked = yard.request(pageblock, Gfp::MOVABLE).owners(&Owners::NONE).range();
     assert!(blocked.is_err(), "every other page is held");
     yard.validate().unwrap();
     let again = take_all(&yard);
@@ -279,7 +278,7 @@ fn a_range_is_taken_out_of_clusters() {
     overflow(&yard, 6000);
     let range = PfnRange::new(FIRST + PageCount(700), PageCount(900));
     for _ in 0..2 {
-        let taken = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
+        let taken = yard.request(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
         yard.validate().unwrap();
         yard.free_range(taken).unwrap();
     }
@@ -328,14 +327,14 @@ fn a_wait_for_a_thread_stopped_in_a_detachment_ends_without_loss() {
     with_a_cut_in_progress(&yard, || {
         let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
         assert_eq!(outcome.result, CompactResult::Stalled);
-        let refused = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range();
+        let refused = yard.request(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range();
         assert_eq!(refused, Err(AllocError::Stalled(ZONE)));
         assert_eq!((counted(&yard).get("cut_waits"), counted(&yard).get("cut_stalls")), (2, 2));
         // Everybody else goes on.
         let pfn = yard.alloc(order(9), Gfp::MOVABLE).unwrap();
         yard.free(pfn, order(9)).unwrap();
     });
-    let taken = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
+    let taken = yard.request(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
     yard.free_range(taken).unwrap();
     assert_eq!(counted(&yard).get("cut_stalls"), 2);
 }

@@ -29,7 +29,7 @@ fn busy_range_is_emptied_and_contents_survive() {
             fill(&yard, &movers, &mut Random::new(1), 40);
             let free = yard.stats().free_pages();
             for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
-                assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
+                assert_eq!(yard.request(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
                 yard.validate().unwrap();
             }
             assert!(movers.moved.load(Ordering::Relaxed) > 0, "something was in the way");
@@ -54,7 +54,7 @@ fn partly_isolated_free_block_splits_by_type() {
     let block = yard.alloc(Order(3), Gfp::HIGHUSER_MOVABLE).unwrap();
     yard.free(block, Order(3)).unwrap();
     let range = PfnRange::new(block, PageCount(1));
-    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
+    assert_eq!(yard.request(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
     yard.validate().unwrap();
     yard.free_range(range).unwrap();
 }
@@ -89,7 +89,7 @@ fn gigantic_page_at_run_time() {
         let pinned: Vec<u64> = (0..3).map(|_| movers.take(Order::ZERO).unwrap()).collect();
         pinned.iter().for_each(|name| movers.pin(*name));
         let range = PfnRange::new(movers.place_of(pinned[1]).align_down(Order(18)), PageCount(1 << 18));
-        let blocked = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&owners).range().unwrap_err();
+        let blocked = yard.request(range, Gfp::HIGHUSER_MOVABLE).owners(&owners).range().unwrap_err();
         let AllocError::Blocked(blocker) = blocked else { panic!("{blocked}") };
         assert_eq!((blocker.why, blocker.owner, blocker.state), (BlockedBy::Pinned, KIND, FrameState::Counted));
         assert!(pinned.iter().any(|name| movers.place_of(*name) == blocker.pfn));
@@ -125,11 +125,11 @@ fn unmovable_block_is_reported_and_isolation_undone() {
     ] {
         // More of the four may lie nearby: a range of one frame has one answer.
         let alone = PfnRange::new(pfn, PageCount(1));
-        let Err(AllocError::Blocked(blocker)) = yard.request_range(alone, Gfp::KERNEL).owners(&owners).range() else {
+        let Err(AllocError::Blocked(blocker)) = yard.request(alone, Gfp::KERNEL).owners(&owners).range() else {
             panic!("{pfn} is in the way")
         };
         assert_eq!((blocker.pfn, blocker.why, blocker.owner, blocker.state), (pfn, why, owner, state));
-        let wide = yard.request_range(around(pfn), Gfp::KERNEL).owners(&owners).range();
+        let wide = yard.request(around(pfn), Gfp::KERNEL).owners(&owners).range();
         assert!(matches!(wide, Err(AllocError::Blocked(_))), "{wide:?}");
         yard.validate().unwrap();
         assert_same_shape(&before, &shape(&yard));
@@ -137,7 +137,7 @@ fn unmovable_block_is_reported_and_isolation_undone() {
     }
     movers.unpin(pinned);
     assert_eq!(
-        yard.request_range(PfnRange::new(place, PageCount(1)), Gfp::KERNEL).owners(&owners).range().unwrap().start,
+        yard.request(PfnRange::new(place, PageCount(1)), Gfp::KERNEL).owners(&owners).range().unwrap().start,
         place
     );
     yard.free_range(PfnRange::new(place, PageCount(1))).unwrap();
@@ -154,7 +154,7 @@ fn unmovable_block_is_reported_and_isolation_undone() {
 #[test]
 fn invalid_ranges_are_refused() {
     let yard = made(&Made { frames: Frames::Phantom, ..Made::default() });
-    let take = |range, gfp| yard.request_range(range, gfp).owners(&Owners::NONE).range();
+    let take = |range, gfp| yard.request(range, gfp).owners(&Owners::NONE).range();
     assert_eq!(take(at(5, 0), Gfp::KERNEL), Err(AllocError::Empty));
     let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
     assert_eq!(take(at(5, 1), both), Err(AllocError::BadFlags(both)));
@@ -165,7 +165,7 @@ fn invalid_ranges_are_refused() {
         assert_eq!(blocker.pfn, range.start.max(memory().end.min(range.end)));
     }
     let search = |count, align, node| {
-        yard.request_pages(PageCount(count), Gfp::KERNEL)
+        yard.request(PageCount(count), Gfp::KERNEL)
             .aligned(Order(align))
             .node(NodeId(node))
             .owners(&Owners::NONE)
@@ -189,9 +189,9 @@ fn zones_are_not_mixed() {
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     let both = PfnRange { start: Pfn(200), end: Pfn(300) };
-    assert_eq!(yard.request_range(both, Gfp::KERNEL).owners(&Owners::NONE).range(), Err(AllocError::NotOneZone(both)));
+    assert_eq!(yard.request(both, Gfp::KERNEL).owners(&Owners::NONE).range(), Err(AllocError::NotOneZone(both)));
     let low = PfnRange { start: Pfn(200), end: Pfn(256) };
-    assert_eq!(yard.request_range(low, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(low));
+    assert_eq!(yard.request(low, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(low));
     yard.free_range(low).unwrap();
 }
 
@@ -203,23 +203,19 @@ fn search_continues_above_shared_pageblock() {
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     for (count, start) in [(20, 320), (64, 340), (100, 404)] {
-        let found = yard
-            .request_pages(PageCount(count), Gfp::KERNEL)
-            .aligned(Order(0))
-            .node(NodeId(0))
-            .owners(&Owners::NONE)
-            .range();
+        let found =
+            yard.request(PageCount(count), Gfp::KERNEL).aligned(Order(0)).node(NodeId(0)).owners(&Owners::NONE).range();
         assert_eq!(found, Ok(PfnRange::new(Pfn(start), PageCount(count))), "the pageblock at 256 is of both zones");
     }
     for (count, start) in [(20, 320), (64, 340), (100, 404)] {
         yard.free_range(PfnRange::new(Pfn(start), PageCount(count))).unwrap();
     }
     let whole = PageCount(1024 - 320);
-    let found = yard.request_pages(whole, Gfp::KERNEL).aligned(Order(0)).node(NodeId(0)).owners(&Owners::NONE).range();
+    let found = yard.request(whole, Gfp::KERNEL).aligned(Order(0)).node(NodeId(0)).owners(&Owners::NONE).range();
     assert_eq!(found, Ok(PfnRange::new(Pfn(320), whole)));
     yard.free_range(found.unwrap()).unwrap();
     let more = yard
-        .request_pages(PageCount(1024 - 300), Gfp::KERNEL)
+        .request(PageCount(1024 - 300), Gfp::KERNEL)
         .aligned(Order(0))
         .node(NodeId(0))
         .owners(&Owners::NONE)
@@ -241,7 +237,7 @@ fn owners_that_refuse_at_random_lose_nothing() {
         for _ in 0..20 {
             let range = at(random.below(PAGES - 600), 1 + random.below(600));
             let before = shape(&yard);
-            match yard.request_range(range, Gfp::KERNEL).owners(&owners).range() {
+            match yard.request(range, Gfp::KERNEL).owners(&owners).range() {
                 Ok(range) => {
                     made += 1;
                     yard.free_range(range).unwrap();
@@ -264,11 +260,10 @@ fn missing_target_memory_is_reported() {
     let owners = Owners::NONE.with(KIND, &movers);
     while movers.take(Order::ZERO).is_ok() {}
     let before = shape(&yard);
-    let full = yard.request_range(at(0, 512), Gfp::KERNEL).owners(&owners).range();
+    let full = yard.request(at(0, 512), Gfp::KERNEL).owners(&owners).range();
     let Err(AllocError::Blocked(blocker)) = full else { panic!("{full:?}") };
     assert_eq!((blocker.why, blocker.owner), (BlockedBy::OutOfMemory, KIND));
-    let searched =
-        yard.request_pages(PageCount(512), Gfp::KERNEL).aligned(Order(8)).node(NodeId(0)).owners(&owners).range();
+    let searched = yard.request(PageCount(512), Gfp::KERNEL).aligned(Order(8)).node(NodeId(0)).owners(&owners).range();
     assert!(matches!(searched, Err(AllocError::Blocked(blocker)) if blocker.why == BlockedBy::OutOfMemory));
     yard.validate().unwrap();
     assert_same_shape(&before, &shape(&yard));
@@ -284,7 +279,7 @@ fn a_search_skips_blocks_that_cannot_move() {
         let owners = Owners::NONE.with(KIND, &movers);
         fill(&yard, &movers, &mut Random::new(5), 50);
         let found = yard
-            .request_pages(PageCount(1000), Gfp::KERNEL)
+            .request(PageCount(1000), Gfp::KERNEL)
             .aligned(Order(8))
             .node(NodeId(0))
             .owners(&owners)
@@ -304,10 +299,10 @@ fn range_initialises_deferred_memory() {
         let yard = made(&Made { map_init, reserved: &[at(700, 3)], ..Made::default() });
         let movers = Movers::new(&yard);
         let owners = Owners::NONE.with(KIND, &movers);
-        let refused = yard.request_range(at(600, 200), Gfp::KERNEL).owners(&owners).range().unwrap_err();
+        let refused = yard.request(at(600, 200), Gfp::KERNEL).owners(&owners).range().unwrap_err();
         assert!(matches!(refused, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Reserved));
         let found = yard
-            .request_pages(PageCount(1500), Gfp::KERNEL)
+            .request(PageCount(1500), Gfp::KERNEL)
             .aligned(Order(2))
             .node(NodeId(0))
             .owners(&owners)
@@ -373,7 +368,7 @@ fn blocks_isolated_before_one_that_stays_go_back_to_their_owner() {
     let places: Vec<Pfn> = names.iter().map(|name| movers.place_of(*name)).collect();
     let owner = RefusesOne { movers, block: places[39], problem: MigrateProblem::Unmovable };
     let range = PfnRange { start: places[0], end: Pfn(places[39].0 + 1) };
-    let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
+    let outcome = yard.request(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
     let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((blocker.pfn, blocker.why), (places[39], BlockedBy::Unmovable));
     assert!(owner.movers.isolated.load(Ordering::Relaxed) > 0);
@@ -392,7 +387,7 @@ fn pinned_block_is_reported_before_busy_one() {
     movers.pin(names[1]);
     let owner = RefusesOne { movers, block: busy, problem: MigrateProblem::Busy };
     let range = PfnRange { start: busy, end: Pfn(pinned.0 + 1) };
-    let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
+    let outcome = yard.request(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
     let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((blocker.pfn, blocker.why), (pinned, BlockedBy::Pinned));
     owner.movers.unpin(names[1]);
@@ -416,13 +411,13 @@ fn partly_isolated_block_frees_to_both_lists() {
     yard.drain_all();
     let counted = movers.place_of(name);
     let whole = PfnRange::new(Pfn(counted.align_down(Order(8)).0 - 256), PageCount(256));
-    yard.request_range(whole, Gfp::HIGHUSER_MOVABLE).range().unwrap();
+    yard.request(whole, Gfp::HIGHUSER_MOVABLE).range().unwrap();
     let block = Block { pfn: whole.start, order: Order(8) };
     let frees = FreesAnother { movers, yard: &yard, block };
     let owners = Owners::NONE.with(KIND, &frees);
     let range = PfnRange { start: Pfn(whole.end.0 - 3), end: Pfn(counted.0 + 1) };
     let before = yard.stats().free_pages();
-    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
+    assert_eq!(yard.request(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
     yard.validate().unwrap();
     assert_eq!(yard.stats().free_pages(), before + PageCount(256) - range.count());
     yard.free_range(range).unwrap();
@@ -461,7 +456,7 @@ fn late_free_into_isolated_range_is_collected() {
             thread::yield_now();
         }
         let range = PfnRange::new(late, PageCount(1));
-        assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
+        assert_eq!(yard.request(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
     });
     yard.watch().calm();
@@ -526,7 +521,7 @@ fn concurrent_operations_on_a_range() {
                             break;
                         }
                         let range = at(random.below(PAGES - 300), 1 + random.below(300));
-                        match yard.request_range(range, Gfp::KERNEL).owners(owners).range() {
+                        match yard.request(range, Gfp::KERNEL).owners(owners).range() {
                             Ok(range) => {
                                 made += 1;
                                 yard.free_range(range).unwrap();

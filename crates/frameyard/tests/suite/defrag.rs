@@ -148,7 +148,7 @@ fn pageblocks_with_a_block_that_stays_are_left_alone() {
         kept.extend(
             (frame.start.0..frame.end.0)
                 .map(Pfn)
-                .filter_map(|pfn| yard.request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().ok()),
+                .filter_map(|pfn| yard.request(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().ok()),
         );
     }
     assert!(kept.len() >= 60, "each pageblock has a free frame there: {}", kept.len());

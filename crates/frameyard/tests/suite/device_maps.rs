@@ -134,8 +134,8 @@ fn devices_are_no_memory() {
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
     assert_eq!(yard.free(pfn, Order::ZERO).unwrap_err().problem, not_allocated);
     assert_eq!(yard.free(head, HUGE).unwrap_err().problem, not_allocated);
-    assert_eq!(yard.request_range(range, Gfp::MOVABLE).range(), Err(AllocError::NotOneZone(range)));
-    match yard.request_range(PfnRange::new(pfn, PageCount(4)), Gfp::MOVABLE).owners(&Owners::NONE).range() {
+    assert_eq!(yard.request(range, Gfp::MOVABLE).range(), Err(AllocError::NotOneZone(range)));
+    match yard.request(PfnRange::new(pfn, PageCount(4)), Gfp::MOVABLE).owners(&Owners::NONE).range() {
         Err(AllocError::Blocked(blocker)) => {
             assert_eq!((blocker.pfn, blocker.order, blocker.state), (head, HUGE, FrameState::Device));
             assert_eq!(blocker.why, BlockedBy::Device);

@@ -120,7 +120,7 @@ fn free_frames_of_pageblocks_being_emptied_can_be_taken_by_number() {
     all.retain(|pfn| !yard.stats().is_allocated(*pfn, Order::ZERO));
     for _ in 0..200 {
         let pfn = all.swap_remove(random.below(all.len() as u64) as usize);
-        frames.push(yard.request_range(PfnRange::new(pfn, PageCount(1)), MOVABLE).range().expect("a free frame").start);
+        frames.push(yard.request(PfnRange::new(pfn, PageCount(1)), MOVABLE).range().expect("a free frame").start);
     }
     yard.validate().unwrap();
     churn(&yard, &mut frames, 3, &mut random);

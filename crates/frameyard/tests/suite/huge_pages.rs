@@ -117,7 +117,7 @@ fn a_gigantic_page_is_one_page_of_a_pool() {
     assert_eq!(refused, FreeProblem::InsideBlock { head: page.pfn(), order: Order(18), state });
     assert_eq!(yard.free(page.pfn(), Order(10)).unwrap_err().problem, FreeProblem::NotAllocated(state));
     let wanted = PfnRange::new(inside, PageCount(64));
-    match yard.request_range(wanted, Gfp::KERNEL).owners(&Owners::NONE).range() {
+    match yard.request(wanted, Gfp::KERNEL).owners(&Owners::NONE).range() {
         Err(AllocError::Blocked(blocker)) => {
             assert_eq!((blocker.pfn, blocker.state, blocker.why), (page.pfn(), state, BlockedBy::Unmovable));
         }

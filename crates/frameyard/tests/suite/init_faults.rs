@@ -140,7 +140,7 @@ fn unbacked_section_hides_no_other() {
             assert_eq!(yard.init().next_section(NodeId(0)), Err(InitError::MapNotBacked(missing)));
             assert_eq!(yard.init().range(missing), Err(InitError::MapNotBacked(missing)));
             let range = PfnRange::new(missing.start, PageCount(3));
-            assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(AllocError::NotInitialised(range)));
+            assert_eq!(yard.request(range, Gfp::KERNEL).range(), Err(AllocError::NotInitialised(range)));
             yard.watch().calm();
             take_everything(&yard, |pfn| taken.push(pfn));
             assert_eq!(taken.len(), 0x800);
@@ -328,7 +328,7 @@ fn pass_wait_is_bounded() {
                 let grower = scope.spawn(|| yard.init().range(frames(0xd00, 0xe00)));
                 begun.wait();
                 let finished = yard.init().finish();
-                let range = yard.request_range(frames(0xd10, 0xd11), Gfp::KERNEL).range();
+                let range = yard.request(frames(0xd10, 0xd11), Gfp::KERNEL).range();
                 go_on.wait();
                 assert_eq!(finished, Err(InitError::Unfinished(PageCount(0x100))), "{mode}");
                 assert_eq!(range, Err(AllocError::NotInitialised(frames(0xd10, 0xd11))));
@@ -369,7 +369,7 @@ fn range_request_waits_for_frames_in_transit() {
                 let grower = grower.spawn_scoped(scope, || yard.init().range(frames(0xd00, 0xe00))).unwrap();
                 published.wait();
                 let range = frames(0xd10, 0xd35);
-                let taken = yard.request_range(range, Gfp::KERNEL).range();
+                let taken = yard.request(range, Gfp::KERNEL).range();
                 go_on.store(true, Ordering::Relaxed);
                 assert_eq!(grower.join().unwrap(), Ok(PageCount(0x100)));
                 assert_eq!(taken, Ok(range), "{mode}");

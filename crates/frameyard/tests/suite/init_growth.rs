@@ -193,7 +193,7 @@ fn counts_are_served_from_deferred_memory() {
         let yard = plain().create_yard(way(mode));
         let mut ranges = Vec::new();
         for count in [1, 3, 17, 31, 32, 5].map(PageCount).into_iter().cycle() {
-            let Ok(range) = yard.request_pages(count, Gfp::KERNEL | Gfp::NOWARN).range() else { break };
+            let Ok(range) = yard.request(count, Gfp::KERNEL | Gfp::NOWARN).range() else { break };
             assert_eq!(range.count(), count);
             ranges.push(range);
         }
@@ -212,12 +212,12 @@ fn single_ranges_are_initialised_block_by_block() {
         let yard = plain().create_yard(way(mode));
         let before = yard.watch().pages();
         let range = frames(0xde5, 0xe03);
-        let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
+        let taken = yard.request(range, Gfp::KERNEL).range().unwrap();
         assert_eq!((taken, yard.watch().pages() - before), (range, 0x40), "{mode}: the blocks that overlap the range");
         yard.validate().unwrap();
-        assert!(matches!(yard.request_range(frames(0xde0, 0xdf0), Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
+        assert!(matches!(yard.request(frames(0xde0, 0xdf0), Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
         {
-            let mut owned = yard.request_range(frames(0xf21, 0xfff), Gfp::HIGHUSER_MOVABLE).guard().unwrap();
+            let mut owned = yard.request(frames(0xf21, 0xfff), Gfp::HIGHUSER_MOVABLE).guard().unwrap();
             assert_eq!(owned.count(), PageCount(0xde));
             assert!(owned.bytes_mut().is_none());
             yard.validate().unwrap();
@@ -237,12 +237,12 @@ fn ranges_over_holes_and_reserved_frames() {
     run_on(0);
     for mode in LATE {
         let yard = one_zone().create_yard(way(mode));
-        let refused = |range| yard.request_range(range, Gfp::KERNEL).range().unwrap_err();
+        let refused = |range| yard.request(range, Gfp::KERNEL).range().unwrap_err();
         assert_eq!(refused(frames(0x570, 0x580)), AllocError::NotOneZone(frames(0x570, 0x580)));
         let reserved = refused(frames(0xaa0, 0xab0));
         let expected = AllocError::InUse { head: Pfn(0xaaa), order: Order::ZERO, state: FrameState::Reserved };
         assert_eq!(reserved, expected, "{mode}");
-        let across = yard.request_range(frames(0x4f1, 0x51f), Gfp::KERNEL).range().unwrap();
+        let across = yard.request(frames(0x4f1, 0x51f), Gfp::KERNEL).range().unwrap();
         yard.validate().unwrap();
         yard.free_range(across).unwrap();
     }
@@ -333,7 +333,7 @@ fn initialisation_poisons_free_frames() {
         let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(mode)) };
         let yard = Fixture::new(&machine.table(), &config, Frames::Real);
         let byte = |pfn: Pfn| first_byte(&yard, pfn);
-        let range = yard.request_range(frames(0xb05, 0xb15), Gfp::KERNEL).range().unwrap();
+        let range = yard.request(frames(0xb05, 0xb15), Gfp::KERNEL).range().unwrap();
         assert_eq!(byte(range.start), 0xaa);
         yard.free_range(range).unwrap();
         let zeroed = yard.alloc(order(3), Gfp::KERNEL | Gfp::ZERO).unwrap();
@@ -367,7 +367,7 @@ fn poisoning_detects_damage_after_initialisation() {
     let byte = frameyard::Platform::frame_bytes(yard.platform(), Pfn(0x911)).unwrap();
     // SAFETY: the fixture maps all frames. The frame is free, and the write is the damage that the test needs.
     unsafe { byte.write(1) };
-    let refused = yard.request_range(frames(0x910, 0x912), Gfp::KERNEL).range().unwrap_err();
+    let refused = yard.request(frames(0x910, 0x912), Gfp::KERNEL).range().unwrap_err();
     assert!(matches!(refused, AllocError::Poisoned { pfn: Pfn(0x911), .. }), "{refused}");
     yard.keep(PageCount(2));
 }

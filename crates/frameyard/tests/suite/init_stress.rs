@@ -83,7 +83,7 @@ impl SharedYard {
                     self.yard.alloc(at, gfp).map(|pfn| vec![PfnRange::new(pfn, at.pages())])
                 }
                 5 => self.yard.request(Order::ZERO, gfp).node(NodeId(random.below(2) as u16)).frame().map(single),
-                6 => self.yard.request_pages(PageCount(1 + random.below(32)), gfp).range().map(|range| vec![range]),
+                6 => self.yard.request(PageCount(1 + random.below(32)), gfp).range().map(|range| vec![range]),
                 7 => {
                     let mut some = [Pfn(0); 40];
                     let got = self.yard.alloc_bulk(gfp, &mut some);
@@ -115,7 +115,7 @@ impl SharedYard {
                     Err(InitError::AlreadyInitialised(_) | InitError::OutsideMap(_) | InitError::MapNotBacked(_)) => {}
                     Err(other) => panic!("{other}"),
                 }
-            } else if let Ok(taken) = self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range() {
+            } else if let Ok(taken) = self.yard.request(range, Gfp::HIGHUSER_MOVABLE).range() {
                 self.claim(taken, mark);
                 thread::yield_now();
                 self.free(taken, mark);

@@ -55,7 +55,7 @@ fn refused(yard: &Fixture, call: impl FnOnce() -> Result<(), FreeError>) -> Free
 /// Allocates a frame in each block of that order, and nothing else.
 fn scatter(yard: &Fixture, order: Order) -> Vec<Pfn> {
     let places = (0..PAGES >> order.0).map(|place| at(place << order.0, 1));
-    places.map(|frame| yard.request_range(frame, Gfp::KERNEL).frame().unwrap()).collect()
+    places.map(|frame| yard.request(frame, Gfp::KERNEL).frame().unwrap()).collect()
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn owners_move_their_blocks_out_of_the_way() {
     assert_one_block(&yard, pfn, LARGE);
     assert!(movers.moved.load(Ordering::Relaxed) > 0);
     movers.check_all();
-    let behind = yard.request_range(block(pfn, LARGE), Gfp::KERNEL).owners(&owners).range().unwrap_err();
+    let behind = yard.request(block(pfn, LARGE), Gfp::KERNEL).owners(&owners).range().unwrap_err();
     let AllocError::Blocked(blocker) = behind else { panic!("{behind}") };
     assert_eq!((blocker.pfn, blocker.order, blocker.why), (pfn, LARGE, BlockedBy::Unmovable));
     yard.free(pfn, LARGE).unwrap();
@@ -190,9 +190,6 @@ fn bad_frees_change_nothing() {
             assert_eq!(refused(&yard, || yard.free(pfn + PageCount(offset), order)), inside, "{offset}");
         }
     }
-    let half = block(pfn, Order(9));
-    assert_eq!(refused(&yard, || yard.free_range(half)), FreeProblem::PartOfBlock { order: LARGE });
-    assert_eq!(refused(&yard, || yard.free_range(PfnRange::new(half.end, half.count()))), inside);
     let ownership = Ownership { counts: Counts::default(), owner: 9, index: 0 };
     let counted = refused(&yard, || yard.counted().init_refs(pfn, LARGE, ownership));
     assert_eq!(counted, FreeProblem::OrderTooLarge { max: Order(8) });
@@ -208,10 +205,9 @@ fn a_large_block_is_freed_in_parts() {
     let pfn = yard.alloc(Order(11), Gfp::KERNEL).unwrap();
     // Parts above and below the maximum order.
     let cut = pfn + PageCount(1024 + 300);
-    yard.split_at(cut).unwrap();
+    yard.free_range(PfnRange { start: cut, end: pfn + PageCount(2048) }).unwrap();
     assert_one_block(&yard, pfn, LARGE);
     yard.free(pfn, LARGE).unwrap();
-    yard.free_range(PfnRange { start: cut, end: pfn + PageCount(2048) }).unwrap();
     yard.validate().unwrap();
     let rest = PfnRange { start: pfn + PageCount(1024), end: cut };
     assert_eq!(yard.zone(ZONE).statistics().free, before.1.free - rest.count() - yard.zone(ZONE).statistics().per_cpu);
@@ -228,7 +224,7 @@ fn single_frames_of_a_large_block_join_again() {
     yard.free(pfn + PageCount(5), SINGLE).unwrap();
     let free = refused(&yard, || yard.join(pfn, LARGE));
     assert!(matches!(free, FreeProblem::AlreadyFree(_)), "{free:?}");
-    yard.request_range(PfnRange::new(pfn + PageCount(5), PageCount(1)), Gfp::KERNEL).frame().unwrap();
+    yard.request(PfnRange::new(pfn + PageCount(5), PageCount(1)), Gfp::KERNEL).frame().unwrap();
     // Ordinary orders first, then one of parts of several orders.
     yard.join(pfn, Order(3)).unwrap();
     assert_one_block(&yard, pfn, Order(3));
@@ -262,8 +258,8 @@ fn allocations_of_their_own_join() {
 #[test]
 fn the_parts_decide_the_type_of_a_joined_block() {
     let yard = yard();
-    let pfn = yard.request_range(at(0, 512), MOVABLE).frame().unwrap();
-    yard.request_range(at(512, 512), Gfp::KERNEL).frame().unwrap();
+    let pfn = yard.request(at(0, 512), MOVABLE).frame().unwrap();
+    yard.request(at(512, 512), Gfp::KERNEL).frame().unwrap();
     yard.join(pfn, LARGE).unwrap();
     assert_eq!(yard.stats().frame(pfn).unwrap().migrate_type, MigrateType::Unmovable);
     yard.free(pfn, LARGE).unwrap();
@@ -273,7 +269,7 @@ fn the_parts_decide_the_type_of_a_joined_block() {
 fn a_join_of_what_is_not_all_the_callers_is_refused() {
     let yard = made(&Made { reserved: &[at(2048 + 100, 1)], ..Made::default() });
     let join = |pfn, order| refused(&yard, || yard.join(pfn, order));
-    let part = yard.request_range(at(0, 512), Gfp::KERNEL).frame().unwrap();
+    let part = yard.request(at(0, 512), Gfp::KERNEL).frame().unwrap();
     assert_eq!(join(part, Order(19)), FreeProblem::OrderTooLarge { max: Order(18) });
     assert_eq!(join(part + PageCount(64), Order(9)), FreeProblem::Misaligned);
     assert_eq!(join(part, Order(13)), FreeProblem::Misaligned);
@@ -282,11 +278,11 @@ fn a_join_of_what_is_not_all_the_callers_is_refused() {
     let inside = FreeProblem::InsideBlock { head: part, order: Order(8), state: FrameState::Allocated };
     assert_eq!(join(part + PageCount(64), Order(6)), inside);
     // A part is a guard's, or counted.
-    let guard = yard.request_range(at(512, 256), Gfp::KERNEL).guard().unwrap();
-    let rest = yard.request_range(at(768, 256), Gfp::KERNEL).frame().unwrap();
+    let guard = yard.request(at(512, 256), Gfp::KERNEL).guard().unwrap();
+    let rest = yard.request(at(768, 256), Gfp::KERNEL).frame().unwrap();
     assert_eq!(join(part, LARGE), FreeProblem::NotAllocated(FrameState::Owned));
     yard.free_range(guard.into_range()).unwrap();
-    let counted = yard.request_range(at(512, 256), MOVABLE).frame().unwrap();
+    let counted = yard.request(at(512, 256), MOVABLE).frame().unwrap();
     let counts = Counts { references: 1, mappings: 0 };
     yard.counted().init_refs(counted, Order(8), Ownership { counts, owner: 9, index: 0 }).unwrap();
     assert_eq!(join(part, LARGE), FreeProblem::NotAllocated(FrameState::Counted));
@@ -298,7 +294,7 @@ fn a_join_of_what_is_not_all_the_callers_is_refused() {
     yard.free_range(block(part, Order(9))).unwrap();
     yard.free(rest, Order(8)).unwrap();
     // A reserved frame, and memory that ends.
-    let before = yard.request_range(at(2048, 100), Gfp::KERNEL).frame().unwrap();
+    let before = yard.request(at(2048, 100), Gfp::KERNEL).frame().unwrap();
     assert_eq!(join(before, LARGE), FreeProblem::NotAllocated(FrameState::Reserved));
     yard.free_range(PfnRange::new(before, PageCount(100))).unwrap();
     assert_eq!(join(Pfn(0), LARGE), FreeProblem::OutOfRange);
@@ -310,7 +306,7 @@ fn a_joined_block_ends_with_the_memory_of_its_zone() {
     let cpus = [NodeId(0), NodeId(1)];
     let config = YardConfig { geometry: geometry(), zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
-    let parts = [at(0, 512), at(512, 512)].map(|range| yard.request_range(range, Gfp::KERNEL).range().unwrap());
+    let parts = [at(0, 512), at(512, 512)].map(|range| yard.request(range, Gfp::KERNEL).range().unwrap());
     assert_eq!(yard.join(parts[0].start, LARGE).unwrap_err().problem, FreeProblem::NotOneZone);
     let pfn = yard.request(Order(9), Gfp::KERNEL).exact_node(NodeId(1)).frame().unwrap();
     assert!(pfn >= parts[1].end);
@@ -324,7 +320,7 @@ fn a_block_joined_of_two_types_is_unmovable() {
     let (movable, unmovable) = ((MOVABLE, MigrateType::Movable), (Gfp::KERNEL, MigrateType::Unmovable));
     for (first, second) in [(movable, movable), (movable, unmovable), (unmovable, movable), (unmovable, unmovable)] {
         for (range, (gfp, _)) in [(at(0, 512), first), (at(512, 512), second)] {
-            yard.request_range(range, gfp).range().unwrap();
+            yard.request(range, gfp).range().unwrap();
         }
         yard.join(FIRST, LARGE).unwrap();
         let joined = yard.stats().frame(FIRST).unwrap().migrate_type;
@@ -348,7 +344,7 @@ fn only_the_part_with_a_bad_page_goes_out_of_use() {
         assert_found(&mut yard, BadPage { pfn: bad, problem }, pfn + PageCount(256), Order(8));
         yard.free(other, LARGE).unwrap();
         for good in [PfnRange::new(pfn, PageCount(256)), PfnRange::new(pfn + PageCount(512), PageCount(512))] {
-            yard.request_range(good, MOVABLE).range().unwrap();
+            yard.request(good, MOVABLE).range().unwrap();
             yard.free_range(good).unwrap();
         }
     }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::fixture::HeapRegion;
 use frameyard::boot::ZoneLimits;
 use frameyard::counting::{Counted, CountingPlatform, SpanTouches, TaskCounters};
-use frameyard::platform::{MapBacking, Probe, SequencesNotEnded};
+use frameyard::platform::SequencesNotEnded;
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// One CPU without memory behind its frames, which uses its lists under locks or in restartable sequences.
@@ -37,9 +37,6 @@ impl Platform for OneCpu {
         Ok(())
     }
 }
-
-impl MapBacking for OneCpu {}
-impl Probe for OneCpu {}
 
 const HUGE: Order = Order(9);
 /// Entries of a list that lie on its first line, behind its word.

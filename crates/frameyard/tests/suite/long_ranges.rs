@@ -22,7 +22,7 @@ fn of_single_frames() -> Fixture {
 fn long_range_is_taken_in_short_holds_of_the_zone_lock() {
     let yard = of_single_frames();
     let range = PfnRange::new(clusters::FIRST, PageCount(clusters::PAGES));
-    let most = most_touched_under_a_guard(|| _ = yard.request_range(range, Gfp::KERNEL).range().unwrap());
+    let most = most_touched_under_a_guard(|| _ = yard.request(range, Gfp::KERNEL).range().unwrap());
     // A maximum-order block in single frames, each with its tag, its neighbours on the list and their links, seen twice.
     assert!(most <= 1024 * 16, "{most} accesses in one hold");
     yard.validate().unwrap();
@@ -46,7 +46,7 @@ fn long_range_is_put_back_if_another_cpu_takes_a_frame_of_it_meanwhile() {
                     other.upgrade().map(|view| view.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap());
             }
         });
-        let outcome = yard.request_range(range, Gfp::KERNEL).range();
+        let outcome = yard.request(range, Gfp::KERNEL).range();
         yard.watch().calm();
         let taken = taken.lock().unwrap().take().expect("there are more holds");
         assert!(matches!(outcome, Err(AllocError::InUse { head, .. }) if head == taken), "{nth}: {outcome:?}, {taken}");

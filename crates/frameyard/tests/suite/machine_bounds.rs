@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 
 use frameyard::boot::{BootError, DeviceSpace, InitMode, MachineBounds, MapInit, MemorySource, ZoneLimits};
-use frameyard::platform::{MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
@@ -13,10 +12,6 @@ use frameyard::{
 
 /// One CPU, and frames without bytes.
 struct Plain;
-
-impl MapBacking for Plain {}
-
-impl Probe for Plain {}
 
 impl Platform for Plain {
     type Guard = ();

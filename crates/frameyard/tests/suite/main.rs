@@ -45,6 +45,7 @@ mod movers;
 mod odd_memory;
 mod offline;
 mod page_checks;
+mod partial_frees;
 mod placement;
 mod policies;
 mod random_actions;

@@ -5,10 +5,12 @@ use std::cell::Cell;
 use crate::fixture::random::Random;
 use crate::fixture::{HeapRegion, run_on};
 use crate::maps::{Machine, frames, machine, machines, small, way};
-use frameyard::boot::{BootError, InitMode, MapInit, MemorySource};
+use frameyard::boot::{BootError, EarlyBootError, InitMode, MapInit, MemorySource, ZoneLimits};
+use frameyard::memblock::{EarlyMemory, Memblock, MemblockError, RegionFlags};
 use frameyard::page::{FrameState, MapContent};
-use frameyard::platform::{MapBacking, MapNotBacked, Probe};
-use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
+use frameyard::platform::{MapNotBacked, MemoryBacking};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, CpuId, Gfp, Layout, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 #[test]
 fn free_memory_excludes_reserved_ranges() {
@@ -87,6 +89,11 @@ struct Plain;
 
 impl Platform for Plain {
     type Guard = ();
+
+    #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
     fn guard(&self) {}
     fn current_cpu(&self) -> CpuId {
         CpuId(0)
@@ -97,14 +104,12 @@ impl Platform for Plain {
     }
 }
 
-impl MapBacking for Plain {
+impl MemoryBacking for Plain {
     fn back_map(&self, frames: PfnRange, _: std::ptr::NonNull<u8>, _: usize) -> Result<(), MapNotBacked> {
         assert!(!frames.is_empty());
         Ok(())
     }
 }
-
-impl Probe for Plain {}
 
 /// Creates a yard from such a source and lets `look` at it.
 fn create(source: &Fickle<'_>, config: &YardConfig<'_>, look: impl FnOnce(&Yard<Plain>)) -> Result<(), BootError> {
@@ -190,4 +195,90 @@ fn large_frame_numbers_work() {
             }
         }
     }
+}
+
+/// 16 MiB of memory at 16 MiB, all of it mapped or none.
+struct Early {
+    memory: HeapRegion,
+    is_mapped: bool,
+}
+
+const EARLY: PhysAddr = PhysAddr(16 << 20);
+
+// SAFETY: the region outlives the yard of a test, which alone uses it.
+unsafe impl EarlyMemory for &Early {
+    fn map(&self, start: PhysAddr, size: ByteSize) -> Option<std::ptr::NonNull<u8>> {
+        let offset = (start.0 - EARLY.0) as usize;
+        assert!(offset + size.0 as usize <= self.memory.raw().size.0 as usize);
+        // SAFETY: checked to lie in the region.
+        self.is_mapped.then(|| unsafe { self.memory.raw().base.add(offset) })
+    }
+}
+
+/// A memblock of that memory, in which each of `reserved` pieces of 8 KiB and a half has a reservation of 4 KiB.
+fn memblock(early: &Early, reserved: u64) -> Memblock<&Early> {
+    let mut memblock = Memblock::new(early);
+    memblock.add_node(EARLY, early.memory.raw().size, NodeId(0), RegionFlags::NONE).unwrap();
+    for at in 0..reserved {
+        memblock.reserve(PhysAddr(EARLY.0 + at * 0x2800), ByteSize::kib(4)).unwrap();
+    }
+    memblock
+}
+
+fn early(mib: u64, is_mapped: bool) -> Early {
+    let memory = HeapRegion::new(ByteSize::mib(mib));
+    memory.fill(crate::fixture::DIRT);
+    Early { memory, is_mapped }
+}
+
+#[test]
+fn a_yard_takes_its_regions_from_a_memblock() {
+    run_on(0);
+    let cpus = [NodeId(0)];
+    for (mode, reserved) in InitMode::ALL.iter().flat_map(|mode| [0, 1, 60, 126, 127].map(|reserved| (*mode, reserved)))
+    {
+        for content in MapContent::ALL {
+            let early = early(16, true);
+            let mut memblock = memblock(&early, reserved);
+            let map_init = MapInit { content, ..way(mode) };
+            let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&cpus) };
+            // SAFETY: the memory outlives the yard, and has no other user.
+            let yard = unsafe { Yard::from_memblock(&mut memblock, &config, Plain) }.unwrap();
+            yard.init().finish().unwrap();
+            let mut reserved = std::collections::BTreeSet::new();
+            memblock.for_each_reserved(&mut |range| reserved.extend(range.start.0..range.end.0));
+            assert_eq!(yard.stats().managed_pages(), PageCount(4096 - reserved.len() as u64));
+            let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+            yard.free(pfn, Order::ZERO).unwrap();
+            yard.validate().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_memblock_without_room_keeps_its_reservations() {
+    run_on(0);
+    let cpus = [NodeId(0)];
+    let refused = |early: &Early, filled: ByteSize, config: &YardConfig<'_>| {
+        let mut memblock = memblock(early, 0);
+        memblock.reserve(EARLY, filled).unwrap();
+        let before: Vec<_> = memblock.reserved().iter().copied().collect();
+        // SAFETY: the memory has no other user.
+        let error = unsafe { Yard::from_memblock(&mut memblock, config, Plain) }.map(|_| ()).unwrap_err();
+        assert!(memblock.reserved().iter().copied().eq(before), "{error}");
+        error
+    };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let early_memory = early(16, true);
+    // No room for the map of 256 KiB, then none for the control region behind it.
+    for left in [ByteSize::kib(200), ByteSize::kib(260)] {
+        let error = refused(&early_memory, ByteSize((16 << 20) - left.0), &config);
+        assert!(matches!(error, EarlyBootError::Memblock(MemblockError::OutOfMemory { .. })), "{error}");
+    }
+    let unmapped = refused(&early(16, false), ByteSize::kib(4), &config);
+    assert!(matches!(unmapped, EarlyBootError::Memblock(MemblockError::Unmapped { .. })), "{unmapped}");
+    let no_cpus = YardConfig { cpus: &[], ..config };
+    assert_eq!(refused(&early_memory, ByteSize::kib(4), &no_cpus), EarlyBootError::Boot(BootError::NoCpus));
+    let poisoned = YardConfig { poisoning: frameyard::boot::Poisoning::On, ..config };
+    assert_eq!(refused(&early_memory, ByteSize::kib(4), &poisoned), EarlyBootError::Boot(BootError::NoFrameBytes));
 }

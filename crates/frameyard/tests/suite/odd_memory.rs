@@ -18,7 +18,7 @@ fn adjacent_ranges_of_a_zone_join() {
     let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     assert_eq!(yard.memory_ranges().map(|(range, _)| range).collect::<Vec<_>>(), [frames(0x1000, 0x1000)]);
-    let across = yard.request_range(frames(0x1100, 0x40), Gfp::KERNEL).range().unwrap();
+    let across = yard.request(frames(0x1100, 0x40), Gfp::KERNEL).range().unwrap();
     yard.free_range(across).unwrap();
 }
 

@@ -150,8 +150,8 @@ fn cma_serves_movable_requests_only() {
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     assert_eq!(yard.zone(zone).statistics().free_cma, PageCount(16 * MIB));
     let particular = PfnRange::new(Pfn(0x2005), PageCount(7));
-    assert!(matches!(yard.request_range(particular, Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
-    yard.free_range(yard.request_range(particular, Gfp::HIGHUSER_MOVABLE).range().unwrap()).unwrap();
+    assert!(matches!(yard.request(particular, Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
+    yard.free_range(yard.request(particular, Gfp::HIGHUSER_MOVABLE).range().unwrap()).unwrap();
     let mut unmovable = Vec::new();
     while let Ok(pfn) = yard.alloc(order(3), Gfp::KERNEL) {
         assert!(!cma[0].contains(pfn));

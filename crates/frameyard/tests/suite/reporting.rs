@@ -137,7 +137,7 @@ fn mark_follows(policy: ZonePolicy, lost: u64) {
     // One frame out of a reported block: the rest of it stays reported.
     let place = (0..PAGES >> 8).map(|at| Pfn(FIRST.0 + (at << 8))).find(|pfn| {
         let frame = PfnRange::new(Pfn(pfn.0 + 77), PageCount(1));
-        yard.request_range(frame, Gfp::KERNEL).range().unwrap();
+        yard.request(frame, Gfp::KERNEL).range().unwrap();
         let used = reported(&yard) < before;
         if !used {
             yard.free_range(frame).unwrap();
@@ -229,8 +229,7 @@ fn reported_block_returns_to_current_pageblock_type() {
         let yard = other.upgrade().unwrap();
         assert_eq!(yard.stats().frame(frames.start).unwrap().state, FrameState::InTransit);
         assert!(yard.free(frames.start, Order(8)).is_err(), "the block is free");
-        let taken =
-            yard.request_range(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL).owners(&Owners::NONE).range();
+        let taken = yard.request(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL).owners(&Owners::NONE).range();
         *told.lock().unwrap() = Some(taken.unwrap_err());
         Ok(())
     });
@@ -277,7 +276,7 @@ fn concurrent_reporting_loses_no_contents() {
                 while !done.load(Ordering::Relaxed) {
                     let range =
                         PfnRange::new(Pfn(FIRST.0 + random.below(PAGES - 200)), PageCount(1 + random.below(200)));
-                    if yard.request_range(range, Gfp::KERNEL).owners(&owners).range().is_ok() {
+                    if yard.request(range, Gfp::KERNEL).owners(&owners).range().is_ok() {
                         yard.free_range(range).unwrap();
                     }
                 }

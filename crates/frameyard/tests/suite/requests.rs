@@ -12,8 +12,8 @@ const AREA: PfnRange = PfnRange { start: Pfn(FIRST.0 + 1024), end: Pfn(FIRST.0 +
 fn options_that_exclude_each_other_are_refused() {
     use RequestOption::{Alignment, Area, Node, Range};
     let yard = made(&Made { cma: &[AREA], ..Made::default() });
-    let range = yard.request_range(PfnRange::new(FIRST, PageCount(4)), Gfp::KERNEL);
-    let count = yard.request_pages(PageCount(4), Gfp::KERNEL);
+    let range = yard.request(PfnRange::new(FIRST, PageCount(4)), Gfp::KERNEL);
+    let count = yard.request(PageCount(4), Gfp::KERNEL);
     let block = yard.request(Order(2), Gfp::KERNEL);
     let free = yard.stats().free_pages();
     for (request, one, other) in [
@@ -39,7 +39,7 @@ fn options_that_exclude_each_other_are_refused() {
 #[test]
 fn a_request_can_be_carried_out_several_times() {
     let yard = Fixture::small(1, 16 << 8);
-    let request = yard.request_pages(PageCount(5), Gfp::KERNEL).node(NodeId(0)).owners(&Owners::NONE);
+    let request = yard.request(PageCount(5), Gfp::KERNEL).node(NodeId(0)).owners(&Owners::NONE);
     let (one, other) = (request.range().unwrap(), request.guard().unwrap());
     assert_eq!((one.count(), other.count()), (PageCount(5), PageCount(5)));
     assert!(one.intersection(other.range()).is_empty());
@@ -49,7 +49,7 @@ fn a_request_can_be_carried_out_several_times() {
 #[test]
 fn a_block_of_an_area_is_naturally_aligned() {
     let yard = made(&Made { cma: &[AREA], ..Made::default() });
-    let one = yard.request_pages(PageCount(1), Gfp::KERNEL).from_any_area().frame().unwrap();
+    let one = yard.request(PageCount(1), Gfp::KERNEL).from_any_area().frame().unwrap();
     let block = yard.request(Order(4), Gfp::KERNEL).from_area(AREA).range().unwrap();
     assert_eq!(one, AREA.start);
     assert_eq!(block, PfnRange::new(AREA.start + PageCount(16), PageCount(16)));
@@ -74,7 +74,7 @@ fn zeroing_without_frame_bytes_is_refused() {
     let yard = Fixture::small(1, 16 << 8);
     let pfn = Pfn(yard.memory_ranges().next().expect("memory").0.end.0 - 1);
     let range = PfnRange::new(pfn, PageCount(1));
-    let zeroed = yard.request_range(range, Gfp::KERNEL).zeroed().frame();
+    let zeroed = yard.request(range, Gfp::KERNEL).zeroed().frame();
     assert_eq!(zeroed, Err(AllocError::NoFrameBytes(pfn)));
     assert!(matches!(yard.request(Order(0), Gfp::KERNEL).zeroed().frame(), Err(AllocError::NoFrameBytes(_))));
 }

@@ -161,10 +161,10 @@ fn frames_of_a_hole_are_no_frames_of_the_yard() {
             assert!(yard.stats().frame(pfn).is_none());
         }
         let across = PfnRange { start: Pfn(memory[0].0.end.0 - 8), end: hole + PageCount(8) };
-        yard.request_range(across, Gfp::KERNEL).range().unwrap_err();
+        yard.request(across, Gfp::KERNEL).range().unwrap_err();
         for (range, _) in &memory {
             let inside = PfnRange { start: Pfn(range.end.0 - 200), end: range.end };
-            let taken = yard.request_range(inside, Gfp::KERNEL).range().unwrap();
+            let taken = yard.request(inside, Gfp::KERNEL).range().unwrap();
             yard.validate().unwrap();
             yard.free_range(taken).unwrap();
         }

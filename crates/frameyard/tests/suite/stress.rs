@@ -150,7 +150,9 @@ impl Worker<'_> {
                 40..=44 => self.split(),
                 45..=49 => self.exact(),
                 50..=54 => self.bulk(),
-                55..=79 => self.free_one(),
+                55..=59 => self.guard(),
+                60..=64 => self.free_part(),
+                65..=79 => self.free_one(),
                 80..=89 => self.hand_over(),
                 _ => self.take_over(),
             }
@@ -188,7 +190,7 @@ impl Worker<'_> {
 
     fn exact(&mut self) {
         let count = PageCount(1 + self.random.below(90));
-        if let Ok(mut range) = self.town.yard.request_pages(count, gfp(&mut self.random)).range() {
+        if let Ok(mut range) = self.town.yard.request(count, gfp(&mut self.random)).range() {
             while let Some(order) = range.first_block(order(10)) {
                 self.hold(range.start, order);
                 range.start = range.start + order.pages();
@@ -203,6 +205,35 @@ impl Worker<'_> {
         for pfn in &frames[..got] {
             self.hold(*pfn, Order::ZERO);
         }
+    }
+
+    /// Divides a guard twice, and frees the middle and one end.
+    fn guard(&mut self) {
+        let count = 3 + self.random.below(90);
+        let Ok(guard) = self.town.yard.frames(PageCount(count), gfp(&mut self.random)) else { return };
+        let cut = 1 + self.random.below(count - 2);
+        let (first, rest) = guard.split_at(PageCount(cut));
+        let (middle, last) = rest.split_at(PageCount(self.random.below(count - cut)));
+        drop(middle);
+        let (kept, dropped) = if self.random.below(2) == 0 { (first, last) } else { (last, first) };
+        drop(dropped);
+        // The blocks of a part that begins inside a block are smaller than the largest that would fit.
+        for pfn in kept.into_single_frames().map(|frame| frame.into_range().start) {
+            self.hold(pfn, Order::ZERO);
+        }
+    }
+
+    /// Frees some frames of a block, and then the others.
+    fn free_part(&mut self) {
+        let Some(block) = self.take_any() else { return };
+        self.town.disclaim(block);
+        let (start, end) = (block.pfn, block.pfn + block.order.pages());
+        let first = start + PageCount(self.random.below(block.order.pages().0));
+        let behind = first + PageCount(1 + self.random.below((end - first).0));
+        let yard = &self.town.yard;
+        yard.free_range(PfnRange { start: first, end: behind }).unwrap();
+        yard.free_range(PfnRange { start, end: first }).unwrap();
+        yard.free_range(PfnRange { start: behind, end }).unwrap();
     }
 
     fn take_any(&mut self) -> Option<Block> {
@@ -260,7 +291,7 @@ fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
     for _ in 0..steps {
         let start = FIRST + PageCount(random.below(PAGES));
         let range = PfnRange::new(start, PageCount(1 + random.below(60)));
-        let Ok(taken) = town.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range() else { continue };
+        let Ok(taken) = town.yard.request(range, Gfp::HIGHUSER_MOVABLE).range() else { continue };
         let mut blocks = Vec::new();
         let mut rest = taken;
         while let Some(order) = rest.first_block(order(10)) {
@@ -287,7 +318,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
             2 => {
                 let start = FIRST + PageCount(random.below(PAGES));
                 let range = PfnRange::new(start, PageCount(1 + random.below(100)));
-                if let Ok(taken) = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range() {
+                if let Ok(taken) = yard.request(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range() {
                     yard.free_range(taken).unwrap();
                 }
             }

@@ -154,10 +154,10 @@ fn ranges_meet_untagged_frames() {
         PfnRange::new(frames[0].align_down(geometry().pageblock_order()), geometry().pageblock_order().pages());
     let of = |pfn: Pfn| PfnRange::new(pfn, PageCount(1));
     let used = AllocError::InUse { head: frames[3], order: Order::ZERO, state: FrameState::Allocated };
-    assert_eq!(yard.request_range(of(frames[3]), MOVABLE).range(), Err(used));
+    assert_eq!(yard.request(of(frames[3]), MOVABLE).range(), Err(used));
     let kernel = untagged_frames(&yard, Gfp::KERNEL, 1)[0];
     for attempt in [
-        yard.request_range(of(kernel), Gfp::KERNEL).owners(&Owners::NONE).range(),
+        yard.request(of(kernel), Gfp::KERNEL).owners(&Owners::NONE).range(),
         yard.offline(of(kernel), &Owners::NONE).map(|()| of(kernel)),
     ] {
         let Err(AllocError::Blocked(blocker)) = attempt else { panic!("{attempt:?}") };
@@ -169,10 +169,10 @@ fn ranges_meet_untagged_frames() {
     assert!(pageblock.start <= kernel || pageblock.end > kernel);
     for range in [pageblock, PfnRange::new(pageblock.start, PageCount(3))] {
         give(&yard, take(&yard, MOVABLE, 256));
-        assert_eq!(yard.request_range(range, MOVABLE).range(), Ok(range));
+        assert_eq!(yard.request(range, MOVABLE).range(), Ok(range));
         yard.free_range(range).unwrap();
         give(&yard, take(&yard, MOVABLE, 256));
-        assert_eq!(yard.request_range(range, MOVABLE).owners(&Owners::NONE).range(), Ok(range));
+        assert_eq!(yard.request(range, MOVABLE).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
     }
     give(&yard, [kernel]);
@@ -247,10 +247,10 @@ fn tagged_and_untagged_frames_mix() {
         give(&yard, take(&yard, MOVABLE, 400));
         yard.validate().unwrap();
         let all = PfnRange::new(FIRST, PageCount(PAGES / 4));
-        yard.free_range(yard.request_range(all, MOVABLE).range().unwrap()).unwrap();
+        yard.free_range(yard.request(all, MOVABLE).range().unwrap()).unwrap();
         for pfn in untagged.iter().chain(&tagged) {
             let alone = PfnRange::new(*pfn, PageCount(1));
-            assert_eq!(yard.request_range(alone, MOVABLE).range(), Ok(alone));
+            assert_eq!(yard.request(alone, MOVABLE).range(), Ok(alone));
         }
     }
     give(&yard, untagged.into_iter().chain(tagged));

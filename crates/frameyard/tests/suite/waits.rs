@@ -82,7 +82,7 @@ fn no_request_waits_longer_for_the_memory_map_than_its_flags_allow() {
                 thread::yield_now();
             }
             let mut found = complaints("the map of a range", &Most { spins: 32, waits: 4096 }, |gfp| {
-                yard.request_range(frames(0xf00, 0xf20), gfp).range().expect_err("it is not initialised");
+                yard.request(frames(0xf00, 0xf20), gfp).range().expect_err("it is not initialised");
             });
             found.extend(complaints("the map", &Most { spins: 32, waits: 4096 }, |gfp| {
                 yard.alloc(Order::ZERO, gfp).expect_err("no other memory is free");
@@ -104,7 +104,7 @@ fn no_request_waits_longer_for_a_detachment_than_its_flags_allow() {
     let mut found = Vec::new();
     clusters::with_a_cut_in_progress(&yard, || {
         found = complaints("a detachment", &Most { spins: 32, waits: 4096 }, |gfp| {
-            yard.request_range(range, gfp).owners(&Owners::NONE).range().expect_err("a transfer is stalled");
+            yard.request(range, gfp).owners(&Owners::NONE).range().expect_err("a transfer is stalled");
         });
     });
     assert!(found.is_empty(), "{found:#?}");
@@ -119,7 +119,7 @@ fn no_request_waits_longer_for_a_busy_block_than_its_flags_allow() {
     let owner = RefusesOne { movers, block: busy, problem: MigrateProblem::Busy };
     let owners = Owners::NONE.with(KIND, &owner);
     let found = complaints("a busy block", &Most { spins: 32, waits: 512 }, |gfp| {
-        yard.request_range(PfnRange::new(busy, PageCount(1)), gfp).owners(&owners).range().expect_err("it is busy");
+        yard.request(PfnRange::new(busy, PageCount(1)), gfp).owners(&owners).range().expect_err("it is busy");
     });
     assert!(found.is_empty(), "{found:#?}");
     owner.movers.give_all_back();
@@ -149,7 +149,7 @@ fn a_search_waits_at_few_of_many_places() {
     assert!(busy > 32, "{busy} busy blocks");
     let owners = Owners::NONE.with(KIND, &Busy);
     let waits = rounds_of(|| {
-        let request = yard.request_pages(PageCount(192), Gfp::KERNEL).aligned(Order::ZERO).owners(&owners);
+        let request = yard.request(PageCount(192), Gfp::KERNEL).aligned(Order::ZERO).owners(&owners);
         request.range().expect_err("all places hold a busy block");
     });
     assert!((512..=8 * 512).contains(&waits.waits), "{} waits", waits.waits);
@@ -162,7 +162,7 @@ fn a_search_tries_places_behind_the_last_block_in_the_way() {
     // Without an owner, such a frame may still be freed or become counted.
     let taken: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::MOVABLE | Gfp::NOWARN).ok()).collect();
     let spins = rounds_of(|| {
-        let request = yard.request_pages(PageCount(512), Gfp::NOWAIT).aligned(Order::ZERO).owners(&Owners::NONE);
+        let request = yard.request(PageCount(512), Gfp::NOWAIT).aligned(Order::ZERO).owners(&Owners::NONE);
         request.range().expect_err("all places hold frames in use");
     });
     // At a place, it spins twice between two of 16 rounds.
@@ -255,7 +255,7 @@ fn no_request_that_must_not_wait_waits_for_the_lists_of_a_cpu() {
                 let free = |taken| yard.free_range(taken).unwrap();
                 let rounds = HURRIED.map(|gfp| {
                     rounds_of(|| {
-                        let request = || yard.request_range(range, gfp | Gfp::NOWARN);
+                        let request = || yard.request(range, gfp | Gfp::NOWARN);
                         let _ = request().range().map(free);
                         let _ = request().owners(&Owners::NONE).range().map(free);
                     })

@@ -121,7 +121,7 @@ pub unsafe fn alloc_exact<Y: Handle>(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &Y| Ok(yard.yard().request_pages(PageCount(count), flags_of(flags)?).range()?.start.0);
+    let work = |yard: &Y| Ok(yard.yard().request(PageCount(count), flags_of(flags)?).range()?.start.0);
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (frame, "frame"), error, work) }
 }

@@ -110,7 +110,7 @@ unsafe fn alloc_in_sequence<Y: Handle>(
 ) -> fy_status {
     let yard = ptr::from_ref(handle);
     if flags & !USUAL_FLAGS == 0 && handle.is_usable() && !frame.is_null() {
-        match handle.yard().alloc_at_once(order, Gfp::from_bits_truncate(flags)) {
+        match handle.yard().at_once().alloc(order, Gfp::from_bits_truncate(flags)) {
             AllocAtOnce::Done(pfn) => {
                 // SAFETY: writable, as the caller says.
                 unsafe { frame.write(pfn.0) };
@@ -160,7 +160,7 @@ unsafe fn alloc_locked<Y: Handle>(
         let handle = &*yard;
         assert_unchecked(!has_sequences(handle));
         if handle.is_usable() && flags & !USUAL_FLAGS == 0 && !frame.is_null() {
-            match handle.yard().alloc_locked_at_once(order, Gfp::from_bits_truncate(flags)) {
+            match handle.yard().at_once().alloc_locked(order, Gfp::from_bits_truncate(flags)) {
                 AllocAtOnce::Done(pfn) => {
                     frame.write(pfn.0);
                     return fy_status::FY_OK;
@@ -276,7 +276,7 @@ unsafe extern "C" fn free_larger<Y: Handle>(yard: *const Y, frame: u64, order: u
 unsafe fn free_in_sequence<Y: Handle>(handle: &Y, frame: u64, order: Order, error: *mut fy_error) -> fy_status {
     let yard = ptr::from_ref(handle);
     if handle.is_usable() {
-        match handle.yard().free_at_once(Pfn(frame), order) {
+        match handle.yard().at_once().free(Pfn(frame), order) {
             FreeAtOnce::Done => return fy_status::FY_OK,
             FreeAtOnce::Nothing => {}
             // SAFETY: passed on to the caller.
@@ -315,7 +315,7 @@ unsafe fn free_locked<Y: Handle>(yard: *const Y, frame: u64, order: Order, error
         let handle = &*yard;
         assert_unchecked(!has_sequences(handle));
         if handle.is_usable() {
-            match handle.yard().free_locked_at_once(Pfn(frame), order) {
+            match handle.yard().at_once().free_locked(Pfn(frame), order) {
                 FreeAtOnce::Done => return fy_status::FY_OK,
                 FreeAtOnce::Nothing => {}
                 FreeAtOnce::Unfinished(free) => return finish_free(yard, free, error),

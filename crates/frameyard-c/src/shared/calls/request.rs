@@ -116,8 +116,8 @@ fn carry_out<Y: Handle>(handle: &Y, request: &fy_request) -> Result<fy_range, Fa
     let flags = flags_of(request.flags)?;
     let mut asked = match (given(request.order), request.count, request.exact_place) {
         (Some(order), 0, 0) => yard.request(order, flags),
-        (None, count, 0) => yard.request_pages(PageCount(count), flags),
-        (None, count, 1) => yard.request_range(range_of(request.start, count)?, flags),
+        (None, count, 0) => yard.request(PageCount(count), flags),
+        (None, count, 1) => yard.request(range_of(request.start, count)?, flags),
         _ => {
             let text = "a request has an order, a count, or a start and a count with exact_place 1";
             return Err(Failure::Other(FY_BAD_ARGUMENT, text));

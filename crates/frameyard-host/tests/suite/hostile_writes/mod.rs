@@ -268,9 +268,9 @@ impl User {
             40 => yard.drain_all(),
             41 => drop(yard.validate()),
             42 => drop(yard.set_policy(ZonePolicy::ALL[random.below(ZonePolicy::ALL.len() as u64) as usize])),
-            43 => drop(yard.request_range(range, patience | Gfp::NOWARN).guard()),
-            44 => drop(yard.request_pages(range.count(), patience | Gfp::MOVABLE | Gfp::NOWARN).guard()),
-            45 => drop(yard.request_pages(range.count(), patience | Gfp::MOVABLE).from_any_area().range()),
+            43 => drop(yard.request(range, patience | Gfp::NOWARN).guard()),
+            44 => drop(yard.request(range.count(), patience | Gfp::MOVABLE | Gfp::NOWARN).guard()),
+            45 => drop(yard.request(range.count(), patience | Gfp::MOVABLE).from_any_area().range()),
             46 => {
                 yard.stats().zones().for_each(drop);
                 let _ = (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().frame(any_frame));

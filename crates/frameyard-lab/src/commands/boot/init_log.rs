@@ -101,7 +101,7 @@ pub(super) fn write_nodes(booted: &BootedYard, out: &mut dyn Write) -> io::Resul
 pub(super) fn write_initialised(booted: &BootedYard, out: &mut dyn Write) -> io::Result<()> {
     let what = match booted.map_init.mode {
         InitMode::Deferred => "deferred ",
-        InitMode::Eager | InitMode::Lazy => "",
+        _ => "",
     };
     for node in nodes_initialised(booted) {
         writeln!(out, "{}", node.line(what))?;

@@ -153,7 +153,7 @@ impl<'a> Holdings<'a> {
 
     /// Allocates a range of any length.
     pub(crate) fn exact(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
-        match self.yard.request_pages(PageCount(random.u64(1..=EXACT)), gfp).range() {
+        match self.yard.request(PageCount(random.u64(1..=EXACT)), gfp).range() {
             Ok(range) => {
                 self.tally.exact += 1;
                 self.hold_range(range).map(Some)
@@ -166,7 +166,7 @@ impl<'a> Holdings<'a> {
     pub(crate) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let start = Pfn((self.recent.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
         let range = PfnRange::new(start, PageCount(random.u64(1..=RANGE)));
-        match self.yard.request_range(range, gfp).range() {
+        match self.yard.request(range, gfp).range() {
             Ok(range) => {
                 self.tally.ranges += 1;
                 self.hold_range(range).map(Some)

@@ -9,7 +9,7 @@ use core::ops::Range;
 use crate::boot::initialisation::{InitResult, Initialisation};
 use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
-use crate::platform::{InitProgress, NodeInit, Platform};
+use crate::platform::{InitProgress, NodeInit, Platform, Probe};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{NodeId, PageCount, Pfn, PfnRange};
 
@@ -101,17 +101,17 @@ impl<P: Platform> NodePass<'_, P> {
             return;
         }
         let platform = self.initialisation.platform;
-        let begin = platform.clock_ns();
+        let begin = platform.probe().clock_ns();
         let (jobs, threads) = match self.jobs.granularity {
             JobGranularity::Sections => self.by_sections(size),
             JobGranularity::Ranges => self.by_ranges(size),
         };
-        let elapsed_ns = begin.zip(platform.clock_ns()).map(|(begin, end)| end - begin);
+        let elapsed_ns = begin.zip(platform.probe().clock_ns()).map(|(begin, end)| end - begin);
         let [pages, freed] = [&self.pages, &self.freed].map(|total| PageCount(total.load(Ordering::Relaxed)));
         // Without deferred memory there was no pass to report.
         if pages.0 > 0 {
             let done = NodeInit { node: self.node, threads, jobs, pages, freed, elapsed_ns };
-            platform.init_progress(InitProgress::NodeDone(done));
+            platform.probe().init_progress(InitProgress::NodeDone(done));
         }
     }
 

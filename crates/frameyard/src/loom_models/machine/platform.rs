@@ -12,7 +12,7 @@ use crate::loom_models::machine::{Contents, LARGEST, ZONE};
 use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
-    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked,
+    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, MemoryBacking,
     OwnList, Platform, Popped, Probe, SequencesNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
 };
 use crate::sync::{AtomicU32, Ordering, Weakness, is_weakened};
@@ -89,10 +89,6 @@ impl Platform for Provided {
         None
     }
 }
-
-impl MapBacking for Provided {}
-
-impl Probe for Provided {}
 
 /// A defect of the initialisation of the memory map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -253,6 +249,16 @@ impl ModelPlatform {
 impl Platform for ModelPlatform {
     type Guard = ();
 
+    #[inline(always)]
+    fn backing(&self) -> &impl MemoryBacking {
+        self
+    }
+
+    #[inline(always)]
+    fn probe(&self) -> &impl Probe {
+        self
+    }
+
     fn guard(&self) {}
 
     fn current_cpu(&self) -> CpuId {
@@ -330,7 +336,7 @@ impl Platform for ModelPlatform {
     }
 }
 
-impl MapBacking for ModelPlatform {
+impl MemoryBacking for ModelPlatform {
     fn back_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) -> Result<(), MapNotBacked> {
         let left = *self.refusals.lock().unwrap();
         if left > 0 {

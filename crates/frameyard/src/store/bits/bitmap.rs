@@ -48,7 +48,7 @@
 use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::platform::{Access, LineKind, Platform, SharedLine, prefetch};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine, prefetch};
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
@@ -169,7 +169,7 @@ impl Bits {
     #[inline(always)]
     pub(crate) fn prefetch<P: Platform>(&self, platform: &P, place: usize) {
         if let Some(word) = self.words.get(place >> self.word_order().0) {
-            platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::Prefetch);
+            platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, word), Access::Prefetch);
             prefetch(&raw const *word);
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::memmap::{Located, MapBlock, MapPlace};
 use crate::page::{FrameState, Link, Residence, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::{BlockList, Place};
@@ -32,7 +32,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a BlockList {
         let list = self.zone.list(order, migrate_type);
-        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, list), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::FreeLists, list), access);
         list
     }
 
@@ -46,7 +46,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     fn bits_for(&self, migrate_type: MigrateType, access: Access) -> &'a AtomicU32 {
         let bits = self.zone.nonempty(migrate_type);
-        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
         bits
     }
 

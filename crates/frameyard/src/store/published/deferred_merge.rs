@@ -18,7 +18,7 @@
 //! - `skipped` = marked pages on free lists.
 
 use crate::page::{Residence, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store::batch::Batch;
 use crate::store::published::COMPILED_IN;
 use crate::store::statistics::{counters, read};
@@ -271,7 +271,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Announces a use of the count of marked pages.
     #[inline(always)]
     fn touch_skipped(&self, access: Access) {
-        self.platform.touch_line(SharedLine::of(LineKind::Mechanism, self.skip_state()), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, self.skip_state()), access);
     }
 
     /// Counts marked pages that joined a list.

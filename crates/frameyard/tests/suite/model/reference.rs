@@ -202,14 +202,13 @@ impl Reference {
         }
     }
 
-    /// What freeing a range must be told; `None` where it is made of whole held blocks.
+    /// What freeing a range must be told; `None` where all of it is held.
     pub(crate) fn range_problem(&self, range: PfnRange) -> Option<(Pfn, FreeProblem)> {
         let mut at = range.start;
         while at < range.end {
-            match self.held.get(&at) {
-                Some(held) if at + held.order.pages() <= range.end => at = at + held.order.pages(),
-                Some(held) => return Some((at, FreeProblem::PartOfBlock { order: held.order })),
-                None => return self.problem(at, Order::ZERO).map(|problem| (at, problem)),
+            match self.standing(at) {
+                Standing::Taken { head, order, state: FrameState::Allocated } => at = head + order.pages(),
+                _ => return self.problem(at, Order::ZERO).map(|problem| (at, problem)),
             }
         }
         None
@@ -245,12 +244,23 @@ impl Reference {
         }
     }
 
-    /// Takes the blocks of a range back.
-    pub(crate) fn give_back_range(&mut self, range: PfnRange) {
-        let heads: Vec<Pfn> = self.held.range(range.start..range.end).map(|(pfn, _)| *pfn).collect();
-        for pfn in heads {
+    /// Takes the frames of a range back. Returns the new blocks that remain of those at its ends.
+    pub(crate) fn give_back_range(&mut self, range: PfnRange) -> Vec<Pfn> {
+        let covers =
+            |(pfn, held): &(&Pfn, &Held)| !PfnRange::new(**pfn, held.order.pages()).intersection(range).is_empty();
+        let blocks: Vec<_> = self.held.iter().filter(covers).map(|(pfn, held)| (*pfn, *held)).collect();
+        let mut rest = Vec::new();
+        for (pfn, held) in blocks {
             self.give_back(pfn);
+            let end = pfn + held.order.pages();
+            let before = PfnRange { start: pfn, end: range.start.clamp(pfn, end) };
+            let behind = PfnRange { start: range.end.clamp(pfn, end), end };
+            for part in [before, behind].into_iter().flat_map(|part| part.blocks(self.geometry.largest_order())) {
+                self.held.insert(part.pfn, Held { order: part.order, ..held });
+                rest.push(part.pfn);
+            }
         }
+        rest
     }
 
     /// Notes that a free frame was written to.

@@ -4,7 +4,7 @@
 //! The CPU that clears a bit becomes the owner of the frame, and an owner that sets it gives the frame up. Nothing else
 //! decides ownership, so every method here may be called at any time, on any CPU.
 
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::sync::{AtomicU64, Ordering, fence, fence_in_models, is_broken};
 use crate::units::Order;
 
@@ -119,7 +119,7 @@ impl<'a> Line<'a> {
 
     #[inline(always)]
     fn touch<P: Platform>(&self, platform: &P, access: Access) {
-        platform.touch_line(SharedLine::of(LineKind::Mechanism, &self.words[0]), access);
+        platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, &self.words[0]), access);
     }
 
     /// The word of all frames.

@@ -46,7 +46,7 @@
 use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store::bits::bitmap::AlreadyFree;
 use crate::store::bits::bitmap::line::Shape;
 use crate::store::bits::bitmap::lists::{List, Lists, STEPS};
@@ -183,7 +183,7 @@ impl Listing {
     }
 
     fn touch<P: Platform, T>(platform: &P, word: &T, access: Access) {
-        platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+        platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 
     /// Sets the hint of a line, and the summary bits above it.

@@ -1,7 +1,7 @@
 //! Clusters on free lists: acquiring and releasing records, and the pages that join and leave clusters one by one.
 
 use crate::page::{Link, MECHANISM, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, Probe, SharedLine};
 use crate::store::batch::BATCH;
 use crate::store::published::COMPILED_IN;
 use crate::store::published::clusters::record::{Record, RecordState};
@@ -210,7 +210,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Announces a use of a word of the clusters.
     #[inline(always)]
     pub(super) fn touch_clusters<T>(&self, word: &T, access: Access) {
-        self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+        self.platform.probe().touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 }
 

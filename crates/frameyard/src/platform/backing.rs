@@ -5,13 +5,13 @@ use core::ptr::NonNull;
 use crate::platform::GetMark;
 use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 
-/// Provides, shares and returns the memory behind the map and behind frames.
+/// Provides, shares and returns the memory behind the map and behind frames
+/// ([`Platform::backing`](super::Platform::backing)).
 ///
-/// A kernel that maps the whole memory map before `Yard::create` leaves all methods at their defaults: `impl MapBacking
-/// for Kernel {}`. With the defaults, the map is ordinary memory, frames cannot be returned, and the core itself writes
-/// the bytes of frames.
+/// All methods have defaults, which are those of [`OrdinaryMemory`]: the map has memory before the yard is created,
+/// frames cannot be returned, and the core itself writes the bytes of frames.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
-pub trait MapBacking {
+pub trait MemoryBacking {
     /// Provides memory for a part of the memory map that is about to be written: the `bytes` bytes at `address`, which
     /// are the page structures of `frames`. Called once per part, and again after
     /// [`release_tails`](Self::release_tails). The default does nothing: the map has memory already.
@@ -121,6 +121,12 @@ pub trait MapBacking {
     }
 }
 
+/// The backing of a kernel that maps the whole memory map before it creates the yard, and keeps it mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct OrdinaryMemory;
+
+impl MemoryBacking for OrdinaryMemory {}
+
 /// Whether the platform did the work that it was offered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Offload {
@@ -130,7 +136,7 @@ pub enum Offload {
     Done,
 }
 
-/// Whether [`MapBacking::begin_get`] is called for a device.
+/// Whether [`MemoryBacking::begin_get`] is called for a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SpeculativeGets {
     /// It is not called.
@@ -146,7 +152,7 @@ pub struct MapNotBacked;
 
 messages!(MapNotBacked { Self => "no memory for a part of the memory map" });
 
-/// Free frames, isolated from allocation: the argument of [`MapBacking::return_frames`].
+/// Free frames, isolated from allocation: the argument of [`MemoryBacking::return_frames`].
 ///
 /// Only a yard creates this, for its own frames. While it exists, no code reads or writes their bytes.
 #[derive(Debug)]
@@ -165,7 +171,7 @@ impl FreeFrames {
     }
 }
 
-/// The page structures of the tails of a huge page in a pool: the argument of [`MapBacking::release_tails`].
+/// The page structures of the tails of a huge page in a pool: the argument of [`MemoryBacking::release_tails`].
 ///
 /// Only a yard creates this, for a page that it has taken off all lists. While it exists, the structures are zero and
 /// no code writes them.

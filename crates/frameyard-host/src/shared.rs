@@ -17,12 +17,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use frameyard::{ByteSize, Geometry};
+use frameyard::{ByteSize, Geometry, PfnRange, Yard};
 
 use crate::device_part::DevicePart;
 use crate::memory::{
     FrameLayout, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, check_host_memory, in_memory,
 };
+use crate::platform::HostPlatform;
 use crate::region::Region;
 use crate::sys::descriptor;
 use crate::topology::HostTopology;
@@ -267,8 +268,20 @@ impl SharedMemoryFile {
         HostMemory::in_file(self.layout.clone(), file, self.header.frame_bytes.offset, huge_pages, host)
     }
 
+    /// Whether all memory of a yard consists of frames of the file.
+    pub(crate) fn fits(&self, yard: &Yard<HostPlatform>) -> bool {
+        let is_there =
+            |memory: PfnRange| self.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
+        yard.geometry() == self.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
+    }
+
+    /// The same file, for a yard that keeps it.
+    pub(crate) fn try_clone(&self) -> Result<Self, MemoryError> {
+        Ok(Self { file: self.reopened()?, header: self.header.clone(), layout: self.layout.clone() })
+    }
+
     /// A second handle of the file.
-    fn reopened(&self) -> Result<File, MemoryError> {
+    pub(crate) fn reopened(&self) -> Result<File, MemoryError> {
         let size = ByteSize(self.header.file_len());
         let action = "duplicate the descriptor of a memory file";
         self.file.try_clone().map_err(|source| MemoryError::System { action, size, source })

@@ -9,9 +9,7 @@ use frameyard_c_calls::calls::policy_of;
 use frameyard_c_calls::fy_status::{FY_BAD_ARGUMENT, FY_NOT_SUPPORTED};
 use frameyard_c_calls::sized::{self, SizedStruct};
 use frameyard_c_calls::{FY_LOG_INFO, FY_LOG_WARNING, Failure, check_version, fy_error, fy_status, place};
-use frameyard_host::{
-    Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
-};
+use frameyard_host::{Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYardName};
 
 use crate::failure::HostFailure;
 use crate::handle::{call_without_yard, fy_yard};
@@ -102,7 +100,7 @@ pub unsafe extern "C" fn fy_yard_create(
     unsafe {
         create(yard, error, || {
             let settings = settings(config)?;
-            let made = settings.builder.with_memory(settings.memory)?;
+            let made = settings.builder.size(settings.memory).build()?;
             Ok((made, None, settings.log))
         })
     }
@@ -137,7 +135,7 @@ pub unsafe extern "C" fn fy_yard_create_shared(
                     format_args!("a shared yard has a memory file of its own: leave backing 0"),
                 ));
             }
-            let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
+            let made = HostYard::create_with(name, settings.memory, settings.builder)?;
             let (yard, name) = made.into_parts();
             Ok((yard, Some(name), settings.log))
         })
@@ -169,7 +167,7 @@ pub unsafe extern "C" fn fy_yard_open_shared(
         create(yard, error, || {
             let name = path(name)?;
             let log = if config.is_null() { Log::NONE } else { versioned(config)?.1 };
-            let opened = SharedYard::open(name)?;
+            let opened = HostYard::open_shared(name)?;
             let (yard, name) = opened.into_parts();
             Ok((yard, Some(name), log))
         })

@@ -275,8 +275,12 @@ impl SharedMemoryFile {
         yard.geometry() == self.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
     }
 
-    /// The same file, for a yard that keeps it.
-    pub(crate) fn try_clone(&self) -> Result<Self, MemoryError> {
+    /// A second handle of the file, for example to keep it longer than its yard.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] if no descriptor is left.
+    pub fn try_clone(&self) -> Result<Self, MemoryError> {
         Ok(Self { file: self.reopened()?, header: self.header.clone(), layout: self.layout.clone() })
     }
 

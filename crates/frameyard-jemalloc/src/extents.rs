@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn made_with(policy: ZonePolicy) -> (Extents, PageCount) {
-        let yard = HostYard::builder().policy(policy).with_memory(ByteSize::mib(64)).unwrap();
+        let yard = HostYard::builder().policy(policy).size(ByteSize::mib(64)).build().unwrap();
         yard.drain_all();
         let free = yard.stats().free_pages();
         (Extents::new(yard).unwrap(), free)

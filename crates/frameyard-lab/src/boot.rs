@@ -366,7 +366,7 @@ impl Plan<'_> {
 
     fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BootFailure> {
         let builder = self.watch.attach(builder(self.options));
-        let built = builder.build_shared(self.early, self.config, SharedFrames::Memory, self.host);
+        let built = builder.machine(self.early, self.config).host(self.host).shared().build();
         built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
 
@@ -388,7 +388,7 @@ impl Plan<'_> {
             Some(map) => builder.map_region(map.region),
             None => builder,
         };
-        let built = builder.build(self.early, self.config, self.host);
+        let built = builder.machine(self.early, self.config).host(self.host).build();
         built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
 }

@@ -337,7 +337,7 @@ mod tests {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { policy, ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory, ..MemoryTable::default() };
-        HostYard::builder().backing(Backing::Phantom).build(&memory, &config, host).unwrap()
+        HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(host).build().unwrap()
     }
 
     fn workload(kind: AccessKind, order: u8, tasks: u32) -> AllocWorkload {

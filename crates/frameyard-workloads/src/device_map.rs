@@ -169,10 +169,14 @@ impl DeviceMapFixture {
         let builder = HostYard::builder();
         let made = match sharing {
             YardSharing::Private => {
-                builder.backing(Backing::Phantom).build(&memory, &config, host).map(|yard| (yard, None))
+                builder.backing(Backing::Phantom).machine(&memory, &config).host(host).build().map(|yard| (yard, None))
             }
             YardSharing::Shared => builder
-                .build_shared(&memory, &config, SharedFrames::Phantom, host)
+                .machine(&memory, &config)
+                .host(host)
+                .backing(Backing::Phantom)
+                .shared()
+                .build()
                 .map(|(yard, file)| (yard, Some(file))),
         };
         let (yard, file) = made.map_err(|error| match error {

@@ -419,7 +419,7 @@ mod tests {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { policy, ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        HostYard::builder().backing(Backing::Phantom).build(&memory, &config, host).unwrap()
+        HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(host).build().unwrap()
     }
 
     #[test]

@@ -166,11 +166,15 @@ fn yard(shape: PoolShape, host: &HostTopology) -> Result<HostYard, WorkloadError
         YardSharing::Private => {
             let advice = if shape.before == MapBefore::WrittenHuge { HugePages::Advise } else { HugePages::Never };
             let map = Region::zeroed(ByteSize(frames * PAGE_STRUCTURE), advice).map_err(WorkloadError::run_time)?;
-            builder.backing(Backing::Phantom).map_region(map).build(&memory, &config, host)
+            builder.backing(Backing::Phantom).map_region(map).machine(&memory, &config).host(host).build()
         }
-        YardSharing::Shared => {
-            builder.build_shared(&memory, &config, SharedFrames::Phantom, host).map(|(yard, _file)| yard)
-        }
+        YardSharing::Shared => builder
+            .machine(&memory, &config)
+            .host(host)
+            .backing(Backing::Phantom)
+            .shared()
+            .build()
+            .map(|(yard, _file)| yard),
     };
     made.map_err(|error| match error {
         HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),

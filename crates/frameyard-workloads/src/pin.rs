@@ -250,7 +250,7 @@ impl PinYard {
         let device_space = (!devices.is_empty()).then_some(space);
         let config = YardConfig { device_space, ..YardConfig::new(&cpus) };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        let yard = HostYard::builder().build(&table, &config, host).map_err(|error| match error {
+        let yard = HostYard::builder().machine(&table, &config).host(host).build().map_err(|error| match error {
             HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
             other => WorkloadError::run_time(other),
         })?;

@@ -69,7 +69,7 @@ fn a_write_to_a_free_frame_is_an_error_of_its_allocation() {
     let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(1024)), NodeId(0))];
     let config = YardConfig { poisoning: Poisoning::On, ..YardConfig::new(&[NodeId(0)]) };
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let yard = HostYard::builder().build(&memory, &config, &host).expect("the host has the memory");
+    let yard = HostYard::builder().machine(&memory, &config).host(&host).build().expect("the host has the memory");
     let yard = fy_yard::new(yard, None, Log::NONE);
     let allocate = |error: &mut fy_error| {
         let mut frame = 0;

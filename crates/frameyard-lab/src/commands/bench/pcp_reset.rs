@@ -134,11 +134,16 @@ impl Case {
         };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let as_cpu = |cpu| HostYard::builder().identity(CpuIdentity::Fixed(CpuId(cpu)));
-        let (first, file) =
-            as_cpu(0).build_shared(&table, &config, SharedFrames::Phantom, host).map_err(Failure::run_time)?;
+        let (first, file) = as_cpu(0)
+            .machine(&table, &config)
+            .host(host)
+            .backing(Backing::Phantom)
+            .shared()
+            .build()
+            .map_err(Failure::run_time)?;
         first.finish_init().map_err(Failure::run_time)?;
         // SAFETY: only these views use the file.
-        let others = (1..all_cpus).map(|cpu| unsafe { as_cpu(cpu).attach(&file, host) });
+        let others = (1..all_cpus).map(|cpu| unsafe { as_cpu(cpu).attach(&file) }.host(host).build());
         let mut views = vec![first];
         views.extend(others.collect::<Result<Vec<_>, _>>().map_err(Failure::run_time)?);
         let before = acquisitions(&views[0]);

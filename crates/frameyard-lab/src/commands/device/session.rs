@@ -96,7 +96,7 @@ impl Session {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
-        let yard = HostYard::builder().backing(Backing::Phantom).build(&memory, &config, &host);
+        let yard = HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(&host).build();
         Ok(Self { yard: yard.map_err(Failure::run_time)? })
     }
 

@@ -284,7 +284,7 @@ impl PinYard {
     }
 
     fn create(&self) -> Result<PinFixture<'_>, WorkloadError> {
-        let vm = Vm::create(&*self.yard, &VmConfig::default()).map_err(WorkloadError::run_time)?;
+        let vm = Vm::create(self.yard.core(), &VmConfig::default()).map_err(WorkloadError::run_time)?;
         let space = vm.create_space().map_err(WorkloadError::run_time)?;
         let file = vm.create_file(FILE_KEY, self.size).map_err(WorkloadError::run_time)?;
         let memory = vm.create_shared_memory(self.size).map_err(WorkloadError::run_time)?;

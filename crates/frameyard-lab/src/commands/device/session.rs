@@ -212,7 +212,7 @@ impl Session {
     fn row(&self, made: &Made) -> Result<DeviceRow, Failure> {
         let device = self.info(made.id)?;
         let gone = || Failure::run_time(DeviceError::NotDevice(device.range.start));
-        let offset = self.yard.map_offset(device.range.start).ok_or_else(gone)?;
+        let offset = self.yard.core().map_offset(device.range.start).ok_or_else(gone)?;
         let full = ByteSize(device.range.count().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, full).map_err(Failure::run_time)?;
         Ok(DeviceRow {

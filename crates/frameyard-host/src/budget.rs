@@ -67,6 +67,7 @@ pub struct Budget {
 
 /// A process of a budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BudgetProcess {
     /// Its number.
     pub process: u32,
@@ -78,6 +79,7 @@ pub struct BudgetProcess {
 
 /// Why a budget cannot be created, opened or joined.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BudgetError {
     /// The name cannot be that of a file, or is too long.
     Name(String),

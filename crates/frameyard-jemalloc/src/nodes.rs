@@ -94,7 +94,6 @@ impl NodeArenas {
 mod tests {
     use frameyard::boot::{MemoryTable, YardConfig, ZoneLimits};
     use frameyard::{Pfn, PfnRange};
-    use frameyard_host::HostTopology;
 
     use super::*;
     use crate::install::{HeapYard, serve_arenas};

@@ -130,9 +130,8 @@ impl HostYardBuilder<'_> {
 
     /// Attaches the yard in a file, of which it keeps a handle of its own.
     pub(super) fn attach_copy(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
-        let file = file.try_clone()?;
-        let yard = self.attach_to(&file, host)?;
-        Ok(HostYard { yard, file: Some(file), name: None })
+        let yard = self.attach_to(file, host)?;
+        Ok(HostYard { yard, file: Some(file.try_clone()?), name: None })
     }
 
     fn attach_to(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<OwnedYard, HostYardError> {

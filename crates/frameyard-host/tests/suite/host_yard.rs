@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::checked_yard::{CheckedYard, range};
 use crate::own_process::own_file;
@@ -15,7 +16,7 @@ use frameyard::{
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
-    HugetlbPool, HugetlbSize, InitWatch, ListAccess, MappedFrames, MemoryError, NodeBinding, PopulateMap,
+    HugetlbPool, HugetlbSize, InitWatch, ListAccess, MappedFrames, MemoryError, NodeBinding, PopulateMap, Region,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -503,45 +504,88 @@ fn a_dropped_yard_says_how_many_blocks_were_not_freed() {
     assert_eq!(lines, if cfg!(debug_assertions) { vec![expected] } else { vec![] }, "{printed}");
 }
 
+/// The setting that a build refuses.
+fn refused_setting(builder: HostYardBuilder<'_>) -> &'static str {
+    match builder.build() {
+        Err(HostYardError::Setting { setting, .. }) => setting,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn settings_that_do_not_apply_are_refused() {
-    let host = HostTopology::current().unwrap();
     let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
     let config = YardConfig::new(&ONE_CPU);
-    let refused = |result: Result<(), HostYardError>, expected: &str| match result {
-        Err(HostYardError::Setting { setting, .. }) => assert_eq!(setting, expected),
-        other => panic!("{expected}: {other:?}"),
-    };
-    type Set = fn(HostYardBuilder) -> HostYardBuilder;
+    type Set = fn(HostYardBuilder<'_>) -> HostYardBuilder<'_>;
     let by_size: [(&str, Set); 4] = [
         ("frame_size", |builder| builder.frame_size(ByteSize::kib(4))),
         ("cpus", |builder| builder.cpus(std::num::NonZeroU32::MIN)),
         ("device_space", |builder| builder.device_space(ByteSize(0))),
         ("policy", |builder| builder.policy(ZonePolicy::default())),
     ];
-    let private: [(&str, Set); 5] = [
+    let of_new_yards: [(&str, Set); 3] = [
+        ("shared", |builder| builder.shared()),
+        ("shared_as", |builder| builder.shared_as("name").shared()),
+        ("backing", |builder| builder.backing(Backing::Phantom)),
+    ];
+    let private: [(&str, Set); 6] = [
         ("backing", |builder| builder.backing(Backing::Anonymous)),
         ("huge_pages", |builder| builder.huge_pages(HugePages::Default)),
         ("map_huge_pages", |builder| builder.map_huge_pages(HugePages::Never)),
         ("node_binding", |builder| builder.node_binding(NodeBinding::Bind)),
         ("list_access", |builder| builder.list_access(ListAccess::Locked)),
+        ("map_region", |builder| builder.map_region(Region::zeroed(ByteSize::kib(64), HugePages::Never).unwrap())),
     ];
+    let machine = || HostYard::builder().machine(&table, &config);
+    let yard = HostYard::builder().size(ByteSize::mib(4)).shared().build().unwrap();
+    // SAFETY: only this yard writes to the file.
+    let attach = || unsafe { HostYard::builder().attach(yard.shared_file().unwrap()) };
     for (name, set) in by_size {
-        refused(set(HostYard::builder()).machine(&table, &config).host(&host).build().map(drop), name);
+        assert_eq!(refused_setting(set(machine())), name);
+        assert_eq!(refused_setting(set(machine()).shared()), name);
     }
-    let shared = |builder: HostYardBuilder| {
-        builder.machine(&table, &config).host(&host).backing(Backing::Phantom).shared().build()
-    };
-    for (name, set) in by_size.into_iter().chain(private) {
-        refused(shared(set(HostYard::builder())).map(drop), name);
+    for (name, set) in by_size.into_iter().chain(of_new_yards).chain(private) {
+        assert_eq!(refused_setting(set(attach())), name);
     }
     for (name, set) in private {
+        assert_eq!(refused_setting(set(machine()).shared()), name);
         let unused = own_file(name);
-        refused(set(HostYard::builder().size(ByteSize::mib(4)).shared_as(&unused)).build().map(drop), name);
+        assert_eq!(refused_setting(set(HostYard::builder()).size(ByteSize::mib(4)).shared_as(&unused)), name);
         assert!(!unused.exists());
     }
-    let error =
-        HostYard::builder().policy(ZonePolicy::default()).machine(&table, &config).host(&host).build().unwrap_err();
-    let expected = "the setting `policy` does not apply: set it in the configuration of the yard";
+    assert_eq!(refused_setting(machine().lock_limit(Duration::from_secs(1))), "lock_limit");
+    let (region, advice) = (Region::zeroed(ByteSize::mib(1), HugePages::Never).unwrap(), HugePages::Never);
+    assert_eq!(refused_setting(machine().map_region(region).map_huge_pages(advice)), "map_huge_pages");
+    let error = machine().policy(ZonePolicy::default()).build().unwrap_err();
+    let expected = "the setting `policy` does not apply: set it in the configuration of the machine";
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_yard_has_exactly_one_source() {
+    let error = HostYard::builder().build().unwrap_err();
+    let expected = "the setting `size` is missing: use it, or `machine`, `open` or `attach`";
+    assert_eq!(error.to_string(), expected);
+    let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
+    let config = YardConfig::new(&ONE_CPU);
+    let both = HostYard::builder().size(ByteSize::mib(4)).machine(&table, &config);
+    assert_eq!(refused_setting(both), "size");
+    // SAFETY: nothing is opened.
+    let both = unsafe { HostYard::builder().open("no-such-yard") }.size(ByteSize::mib(4));
+    assert_eq!(refused_setting(both), "open");
+    // The same setting twice: the second value holds, as for all settings.
+    let yard = HostYard::builder().size(ByteSize::mib(64)).size(ByteSize::mib(4)).build().unwrap();
+    assert_eq!(yard.stats().managed_pages(), PageCount(1024));
+}
+
+#[test]
+fn a_shared_yard_can_have_phantom_frames() {
+    let builder = HostYard::builder().size(ByteSize::gib(64)).backing(Backing::Phantom);
+    let yard = builder.shared().build().unwrap();
+    // SAFETY: only yards write to the file.
+    let other = unsafe { HostYard::builder().attach(yard.shared_file().unwrap()) }.build().unwrap();
+    assert!(matches!(other.frames(Order(0), Gfp::KERNEL), Err(AllocError::NoFrameBytes(_))));
+    let pfn = other.alloc(Order(3), Gfp::KERNEL).unwrap();
+    yard.free(pfn, Order(3)).unwrap();
+    yard.validate().unwrap();
 }

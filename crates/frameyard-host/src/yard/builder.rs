@@ -56,7 +56,7 @@ use crate::topology::HostTopology;
 /// | `host`, `identity`, `init_watch`, `populate_map`, `device` | all yards |
 #[derive(Debug, Default)]
 pub struct HostYardBuilder<'a> {
-    pub(super) source: Option<Source<'a>>,
+    source: Option<Source<'a>>,
     /// The setter of another source.
     other_source: Option<&'static str>,
     host: Option<&'a HostTopology>,

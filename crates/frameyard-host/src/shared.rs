@@ -17,13 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use frameyard::{ByteSize, Geometry, PfnRange, Yard};
+use frameyard::{ByteSize, Geometry, PfnRange, Platform, Yard};
 
 use crate::device_part::DevicePart;
 use crate::memory::{
     FrameLayout, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, check_host_memory, in_memory,
 };
-use crate::platform::HostPlatform;
 use crate::region::Region;
 use crate::sys::descriptor;
 use crate::topology::HostTopology;
@@ -269,7 +268,7 @@ impl SharedMemoryFile {
     }
 
     /// Whether all memory of a yard consists of frames of the file.
-    pub(crate) fn fits(&self, yard: &Yard<HostPlatform>) -> bool {
+    pub(crate) fn fits<P: Platform>(&self, yard: &Yard<P>) -> bool {
         let is_there =
             |memory: PfnRange| self.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
         yard.geometry() == self.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))

@@ -13,7 +13,7 @@ use frameyard::{ByteSize, Geometry, Pfn, PfnRange, YardConfig};
 
 use super::HostYard;
 use super::error::HostYardError;
-use super::make::CollectedMemory;
+use super::make::{CollectedMemory, Settings, Sharing};
 use super::plan::HostPlan;
 use crate::device::DeviceMemory;
 use crate::init_watch::InitWatch;
@@ -60,27 +60,16 @@ pub struct HostYardBuilder<'a> {
     /// The setter of another source.
     other_source: Option<&'static str>,
     host: Option<&'a HostTopology>,
-    pub(super) sharing: Option<Sharing>,
-    pub(super) backing: Option<Backing>,
+    settings: Settings,
     frame_size: Option<ByteSize>,
     cpus: Option<NonZeroU32>,
-    pub(super) huge_pages: Option<HugePages>,
-    pub(super) map_huge_pages: Option<HugePages>,
-    pub(super) binding: Option<NodeBinding>,
-    pub(super) identity: Option<CpuIdentity>,
-    pub(super) list_access: Option<ListAccess>,
-    pub(super) map_region: Option<Region>,
-    pub(super) init_watch: Option<InitWatch>,
-    pub(super) populate_map: PopulateMap,
-    lock_limit: Option<Duration>,
-    pub(super) devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
     device_space: Option<ByteSize>,
     policy: Option<ZonePolicy>,
 }
 
 /// What a yard is made from.
 #[derive(Debug)]
-pub(super) enum Source<'a> {
+enum Source<'a> {
     Size(ByteSize),
     Machine(CollectedMemory, &'a YardConfig<'a>),
     Open(PathBuf),
@@ -96,13 +85,6 @@ impl Source<'_> {
             Self::Attach(_) => "attach",
         }
     }
-}
-
-/// How processes find a new yard that they share.
-#[derive(Debug)]
-pub(super) enum Sharing {
-    Inherited,
-    ByName(PathBuf),
 }
 
 /// The source. Each yard has exactly one.
@@ -187,7 +169,7 @@ impl<'a> HostYardBuilder<'a> {
     #[must_use]
     pub fn shared(mut self) -> Self {
         // A name says more.
-        self.sharing = self.sharing.or(Some(Sharing::Inherited));
+        self.settings.sharing = self.settings.sharing.or(Some(Sharing::Inherited));
         self
     }
 
@@ -195,7 +177,7 @@ impl<'a> HostYardBuilder<'a> {
     /// [shared yards](HostYard#shared-yards).
     #[must_use]
     pub fn shared_as(mut self, name: impl AsRef<Path>) -> Self {
-        self.sharing = Some(Sharing::ByName(name.as_ref().to_owned()));
+        self.settings.sharing = Some(Sharing::ByName(name.as_ref().to_owned()));
         self
     }
 
@@ -209,7 +191,7 @@ impl<'a> HostYardBuilder<'a> {
     /// The memory behind the frames; private memory by default.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
-        self.backing = Some(backing);
+        self.settings.backing = Some(backing);
         self
     }
 
@@ -257,7 +239,7 @@ impl<'a> HostYardBuilder<'a> {
     /// initialiser writes all of it, because otherwise only a few places are ever written.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
-        self.huge_pages = Some(huge_pages);
+        self.settings.huge_pages = Some(huge_pages);
         self
     }
 
@@ -268,28 +250,28 @@ impl<'a> HostYardBuilder<'a> {
     /// the map becomes resident as the memory it describes is used.
     #[must_use]
     pub fn map_huge_pages(mut self, huge_pages: HugePages) -> Self {
-        self.map_huge_pages = Some(huge_pages);
+        self.settings.map_huge_pages = Some(huge_pages);
         self
     }
 
     /// Whether each node's frames come from the host node that stands for it; by default they do.
     #[must_use]
     pub fn node_binding(mut self, binding: NodeBinding) -> Self {
-        self.binding = Some(binding);
+        self.settings.binding = Some(binding);
         self
     }
 
     /// How a thread finds out which CPU it runs on. The default is the fastest way available.
     #[must_use]
     pub fn identity(mut self, identity: CpuIdentity) -> Self {
-        self.identity = Some(identity);
+        self.settings.identity = Some(identity);
         self
     }
 
     /// How the CPUs of a private yard use their own lists. Shared yards always lock them.
     #[must_use]
     pub fn list_access(mut self, access: ListAccess) -> Self {
-        self.list_access = Some(access);
+        self.settings.list_access = Some(access);
         self
     }
 
@@ -299,7 +281,7 @@ impl<'a> HostYardBuilder<'a> {
     /// must be zeroed.
     #[must_use]
     pub fn map_region(mut self, region: Region) -> Self {
-        self.map_region = Some(region);
+        self.settings.map_region = Some(region);
         self
     }
 
@@ -309,14 +291,14 @@ impl<'a> HostYardBuilder<'a> {
     /// process only.
     #[must_use]
     pub fn init_watch(mut self, watch: &InitWatch) -> Self {
-        self.init_watch = Some(watch.clone());
+        self.settings.init_watch = Some(watch.clone());
         self
     }
 
     /// Whether the host provides the memory of the memory map before it is written; by default it does not.
     #[must_use]
     pub fn populate_map(mut self, populate: PopulateMap) -> Self {
-        self.populate_map = populate;
+        self.settings.populate_map = populate;
         self
     }
 
@@ -328,7 +310,7 @@ impl<'a> HostYardBuilder<'a> {
     /// of the memory map. A holder that has died is noticed earlier. Private yards have no limit.
     #[must_use]
     pub fn lock_limit(mut self, limit: Duration) -> Self {
-        self.lock_limit = Some(limit);
+        self.settings.lock_limit = Some(limit);
         self
     }
 
@@ -336,7 +318,7 @@ impl<'a> HostYardBuilder<'a> {
     /// [`HostPlatform::add_device`].
     #[must_use]
     pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
-        self.devices.push((range, memory));
+        self.settings.devices.push((range, memory));
         self
     }
 
@@ -385,11 +367,11 @@ impl<'a> HostYardBuilder<'a> {
         match source {
             Source::Size(size) => {
                 let plan = self.plan(size, &host)?;
-                self.make(&CollectedMemory::of(&plan.table()), &plan.config(), &host)
+                self.settings.make(&CollectedMemory::of(&plan.table()), &plan.config(), &host)
             }
-            Source::Machine(memory, config) => self.make(&memory, config, &host),
-            Source::Open(name) => self.open_named(&name, &host),
-            Source::Attach(file) => self.attach_copy(file, &host),
+            Source::Machine(memory, config) => self.settings.make(&memory, config, &host),
+            Source::Open(name) => self.settings.open_named(&name, &host),
+            Source::Attach(file) => self.settings.attach(file, &host),
         }
     }
 
@@ -405,7 +387,7 @@ impl<'a> HostYardBuilder<'a> {
     /// Refuses settings that do not apply to a yard from that source.
     fn refuse_settings(&self, source: &Source<'_>) -> Result<(), HostYardError> {
         let is_new = matches!(source, Source::Size(_) | Source::Machine(..));
-        let is_shared = self.sharing.is_some() || !is_new;
+        let is_shared = self.settings.sharing.is_some() || !is_new;
         let by_size = [
             ("frame_size", self.frame_size.is_some()),
             ("cpus", self.cpus.is_some()),
@@ -413,17 +395,17 @@ impl<'a> HostYardBuilder<'a> {
             ("policy", self.policy.is_some()),
         ];
         let of_new_yards = [
-            ("shared", matches!(self.sharing, Some(Sharing::Inherited))),
-            ("shared_as", matches!(self.sharing, Some(Sharing::ByName(_)))),
-            ("backing", self.backing.is_some()),
+            ("shared", matches!(self.settings.sharing, Some(Sharing::Inherited))),
+            ("shared_as", matches!(self.settings.sharing, Some(Sharing::ByName(_)))),
+            ("backing", self.settings.backing.is_some()),
         ];
         let of_private_yards = [
-            ("backing", self.backing.as_ref().is_some_and(|backing| *backing != Backing::Phantom)),
-            ("huge_pages", self.huge_pages.is_some()),
-            ("map_huge_pages", self.map_huge_pages.is_some()),
-            ("node_binding", self.binding.is_some()),
-            ("list_access", self.list_access.is_some()),
-            ("map_region", self.map_region.is_some()),
+            ("backing", self.settings.backing.as_ref().is_some_and(|backing| *backing != Backing::Phantom)),
+            ("huge_pages", self.settings.huge_pages.is_some()),
+            ("map_huge_pages", self.settings.map_huge_pages.is_some()),
+            ("node_binding", self.settings.binding.is_some()),
+            ("list_access", self.settings.list_access.is_some()),
+            ("map_region", self.settings.map_region.is_some()),
         ];
         match source {
             Source::Size(_) => {}
@@ -437,10 +419,10 @@ impl<'a> HostYardBuilder<'a> {
             return refuse(&of_private_yards, "does not apply: it is for private yards, and this one is shared");
         }
         refuse(
-            &[("lock_limit", self.lock_limit.is_some())],
+            &[("lock_limit", self.settings.lock_limit.is_some())],
             "does not apply: it is for shared yards, and this one is private",
         )?;
-        let map_has_region = self.map_huge_pages.is_some() && self.map_region.is_some();
+        let map_has_region = self.settings.map_huge_pages.is_some() && self.settings.map_region.is_some();
         refuse(&[("map_huge_pages", map_has_region)], "does not apply: the memory map gets a region that you made")
     }
 
@@ -453,7 +435,7 @@ impl<'a> HostYardBuilder<'a> {
             let plan = plan.with_cpus(self.cpus).with_policy(self.policy.unwrap_or_default());
             plan.with_device_space(self.device_space.unwrap_or_default())
         };
-        match self.sharing {
+        match self.settings.sharing {
             None => HostPlan::with_numbers_of_its_own(geometry, &make),
             Some(_) => HostPlan::with_random_numbers(geometry, &make),
         }
@@ -465,10 +447,6 @@ impl<'a> HostYardBuilder<'a> {
             Some(size) if size != Geometry::X86_64.page_size() => Geometry::of_frames(size),
             _ => Ok(Geometry::X86_64),
         }
-    }
-
-    pub(super) fn lock_limit_or_default(&self) -> Duration {
-        self.lock_limit.unwrap_or(Duration::from_secs(10))
     }
 }
 

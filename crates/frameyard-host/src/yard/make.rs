@@ -1,7 +1,7 @@
-//! How a [`HostYardBuilder`] makes each kind of yard: private, in a new memory file, or in one that has a yard.
+//! How each kind of yard is made: private, in a new memory file, or in one that has a yard.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use frameyard::boot::{AttachError, Initialiser, MemorySource};
 use frameyard::{Layout, MemoryTable, NodeId, PfnRange, Platform, YardConfig};
 
 use super::HostYard;
-use super::builder::{HostYardBuilder, Sharing};
 use super::error::{HostYardError, MapRegionProblem};
 use super::name::{self, YardName};
+use crate::device::DeviceMemory;
 use crate::device_map::{DeviceMap, Fresh};
 use crate::device_part::DevicePart;
+use crate::init_watch::InitWatch;
 use crate::mapped::yard::OwnedYard;
-use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeFrames, in_memory};
-use crate::platform::{HostPlatform, ListAccess};
+use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
+use crate::platform::{CpuIdentity, HostPlatform, ListAccess, PopulateMap};
 use crate::region::Region;
 use crate::shared::process::Attachment;
 use crate::shared::view::SharedView;
@@ -26,10 +27,34 @@ use crate::sys::private_yards;
 use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
 
-/// The regions of memory map and control region, the piece of the map for devices, and what makes the platform.
-type FileParts<F> = ((Region, Region), Option<Piece>, F);
+/// How long a call waits for a lock of a shared yard whose holder lives.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
 
-impl HostYardBuilder<'_> {
+/// How processes find a new yard that they share.
+#[derive(Debug)]
+pub(super) enum Sharing {
+    Inherited,
+    ByName(PathBuf),
+}
+
+/// The settings of a yard, apart from its machine.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub(super) sharing: Option<Sharing>,
+    pub(super) backing: Option<Backing>,
+    pub(super) huge_pages: Option<HugePages>,
+    pub(super) map_huge_pages: Option<HugePages>,
+    pub(super) binding: Option<NodeBinding>,
+    pub(super) identity: Option<CpuIdentity>,
+    pub(super) list_access: Option<ListAccess>,
+    pub(super) map_region: Option<Region>,
+    pub(super) init_watch: Option<InitWatch>,
+    pub(super) populate_map: PopulateMap,
+    pub(super) lock_limit: Option<Duration>,
+    pub(super) devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
+}
+
+impl Settings {
     /// Makes a new yard.
     pub(super) fn make(
         mut self,
@@ -115,7 +140,9 @@ impl HostYardBuilder<'_> {
             devices: config.device_space.zip(layout.device_map_offset()),
         };
         let file = SharedMemoryFile::create_in(make, &wanted, host)?;
-        let (regions, piece, with_view) = self.parts_of(&file, host)?;
+        let (regions, piece) = (regions_of(&file)?, device_piece(&file));
+        let platform = self.platform_in(&file, host)?;
+        let with_view = |window| platform.with_view(window);
         let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
         Ok((yard, file))
     }
@@ -129,17 +156,18 @@ impl HostYardBuilder<'_> {
     }
 
     /// Attaches the yard in a file, of which it keeps a handle of its own.
-    pub(super) fn attach_copy(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
+    pub(super) fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let yard = self.attach_to(file, host)?;
         Ok(HostYard { yard, file: Some(file.try_clone()?), name: None })
     }
 
     fn attach_to(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<OwnedYard, HostYardError> {
-        let (regions, piece, with_view) = self.parts_of(file, host)?;
+        let (regions, piece) = (regions_of(file)?, device_piece(file));
+        let platform = self.platform_in(file, host)?;
         // SAFETY: the file's parts for map and control region. The caller of `HostYardBuilder::open` or `attach` has
         // promised what writes to the file.
         #[expect(unsafe_code, reason = "relies on the contracts of the builder's `open` and `attach`")]
-        let yard = unsafe { OwnedYard::attach(regions, piece, with_view)? };
+        let yard = unsafe { OwnedYard::attach(regions, piece, |window| platform.with_view(window))? };
         if !file.fits(yard.core()) {
             return Err(AttachError::Damaged.into());
         }
@@ -149,21 +177,17 @@ impl HostYardBuilder<'_> {
         }
     }
 
-    /// What a yard in a memory file consists of in this process: the regions of map and control region, the piece of the
-    /// map for devices, and what makes the platform from a window on that piece.
-    fn parts_of<'f>(
+    /// The platform of this process's view of the yard in a file, in which it takes a place.
+    fn platform_in<'f>(
         self,
         file: &'f SharedMemoryFile,
         host: &HostTopology,
-    ) -> Result<FileParts<impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, HostYardError> + use<'f>>, HostYardError>
-    {
-        let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
+    ) -> Result<PlatformInFile<'f>, HostYardError> {
         let attachment = Arc::new(file.take_place()?);
-        let lock_limit = self.lock_limit_or_default();
+        let lock_limit = self.lock_limit.unwrap_or(LOCK_LIMIT);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
         let platform = platform.with_attachment(Arc::clone(&attachment), lock_limit);
-        let piece = file.device_part().map(|part| part.piece);
-        Ok((regions, piece, move |window| with_view(platform, window, file, (attachment, lock_limit))))
+        Ok(PlatformInFile { platform, file, attachment, lock_limit })
     }
 
     fn huge_pages_on(&self, host: &HostTopology) -> HugePages {
@@ -212,19 +236,35 @@ impl HostYardBuilder<'_> {
     }
 }
 
-/// Adds a view of the part of a shared memory map for devices to a platform.
-fn with_view(
+/// The platform of a yard in a memory file, before it has a view of the map's part for devices.
+struct PlatformInFile<'f> {
     platform: HostPlatform,
-    window: Option<MapWindow>,
-    file: &SharedMemoryFile,
-    (attachment, lock_limit): (Arc<Attachment>, Duration),
-) -> Result<HostPlatform, HostYardError> {
-    let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
-    let window = Arc::new(window);
-    let words = file.map_view_words()?;
-    let map = file.map_file(part.piece.offset)?;
-    let view = SharedView::attach(Arc::clone(&window), map, words, attachment, lock_limit)?;
-    Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
+    file: &'f SharedMemoryFile,
+    attachment: Arc<Attachment>,
+    lock_limit: Duration,
+}
+
+impl PlatformInFile<'_> {
+    /// The platform with a view of the part for devices, if there is one.
+    fn with_view(self, window: Option<MapWindow>) -> Result<HostPlatform, HostYardError> {
+        let Self { platform, file, attachment, lock_limit } = self;
+        let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
+        let window = Arc::new(window);
+        let words = file.map_view_words()?;
+        let map = file.map_file(part.piece.offset)?;
+        let view = SharedView::attach(Arc::clone(&window), map, words, attachment, lock_limit)?;
+        Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
+    }
+}
+
+/// The memory map and the control region of a file.
+fn regions_of(file: &SharedMemoryFile) -> Result<(Region, Region), MemoryError> {
+    Ok((file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?))
+}
+
+/// The part of a file's memory map for devices.
+fn device_piece(file: &SharedMemoryFile) -> Option<Piece> {
+    file.device_part().map(|part| part.piece)
 }
 
 /// The answers of a [`MemorySource`].

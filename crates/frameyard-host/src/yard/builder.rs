@@ -277,8 +277,8 @@ impl<'a> HostYardBuilder<'a> {
 
     /// Memory for the memory map, for example a region that you have pre-faulted.
     ///
-    /// It must be private and at least as large as the layout says. If the initialiser is [`Initialiser::None`], it
-    /// must be zeroed.
+    /// It must be private and at least as large as the layout says. It must be zeroed if the initialiser is
+    /// [`Initialiser::None`](frameyard::boot::Initialiser::None).
     #[must_use]
     pub fn map_region(mut self, region: Region) -> Self {
         self.settings.map_region = Some(region);
@@ -315,7 +315,7 @@ impl<'a> HostYardBuilder<'a> {
     }
 
     /// Adds a device that has the bytes of these frames to the platform. To add one later, use
-    /// [`HostPlatform::add_device`].
+    /// [`HostYard::add_device`].
     #[must_use]
     pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
         self.settings.devices.push((range, memory));

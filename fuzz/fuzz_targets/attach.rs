@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use frameyard::ByteSize;
-use frameyard_host::SharedYard;
+use frameyard_host::HostYard;
 use libfuzzer_sys::fuzz_target;
 
 /// The part of the file that is changed: more than the header of a small yard.
@@ -16,7 +16,7 @@ const HEADER: usize = 512;
 
 struct Target {
     name: String,
-    yard: SharedYard,
+    yard: HostYard,
     file: File,
     header: [u8; HEADER],
 }
@@ -25,8 +25,8 @@ fn target() -> &'static Target {
     static TARGET: OnceLock<Target> = OnceLock::new();
     TARGET.get_or_init(|| {
         let name = format!("frameyard-fuzz-attach-{}", std::process::id());
-        let yard = SharedYard::create(&name, ByteSize::mib(32)).expect("memory for a yard");
-        let file = File::options().read(true).write(true).open(yard.path()).expect("the file of the yard");
+        let yard = HostYard::create_shared(&name, ByteSize::mib(32)).expect("memory for a yard");
+        let file = File::options().read(true).write(true).open(yard.path().expect("a name")).expect("the file of the yard");
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0).expect("the header");
         Target { name, yard, file, header }
@@ -42,8 +42,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     file.write_all_at(&changed, 0).expect("the file can be written");
     // SAFETY: nothing else uses the file. That its words may be anything is what the target tests.
-    if let Ok(opened) = unsafe { SharedYard::open(name) } {
-        assert_eq!(opened.frame_range(), yard.frame_range(), "the header contradicts the yard");
+    if let Ok(opened) = unsafe { HostYard::open_shared(name) } {
+        assert_eq!(opened.core().frame_range(), yard.core().frame_range(), "the header contradicts the yard");
         opened.validate().expect("nothing else uses the yard");
     }
     file.write_all_at(header, 0).expect("the file can be written");

@@ -50,7 +50,7 @@ fn free(yard: &HostYard, pfn: Pfn, order: Order) -> Result<(), FreeError> {
 
 #[inline(never)]
 fn through_rust(pairs: u32, order: u32) -> Result<(), Box<dyn Error>> {
-    let yard = HostYard::builder().backing(Backing::Phantom).with_memory(MEMORY)?;
+    let yard = HostYard::builder().backing(Backing::Phantom).size(MEMORY).build()?;
     let (order, gfp) = black_box((Order(order as u8), Gfp::HIGHUSER_MOVABLE));
     for _ in 0..pairs {
         let pfn = alloc(&yard, order, gfp)?;

@@ -13,7 +13,7 @@
 use std::error::Error;
 
 use frameyard::{ByteSize, Pfn};
-use frameyard_host::{HostYard, SharedYard};
+use frameyard_host::HostYard;
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, PinPath, PinRequest, RefHandling, VirtAddr, Vm, VmConfig,
 };
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.next().as_deref() {
         None => repeat(&HostYard::with_memory(size)?, &what, count),
         Some("shared") => {
-            let yard = SharedYard::create(format!("faults-{}", std::process::id()), size)?;
+            let yard = HostYard::create_shared(format!("faults-{}", std::process::id()), size)?;
             repeat(&yard, &what, count)
         }
         Some(other) => Err(format!("{other}: the third argument is `shared` or none").into()),
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn repeat(yard: &HostYard, what: &str, count: u64) -> Result<(), Box<dyn Error>> {
-    let vm = Vm::create(yard, &VmConfig::default())?;
+    let vm = Vm::create(yard.core(), &VmConfig::default())?;
     let space = vm.create_space()?;
     let pages = if what == "fault" { count } else { 512 };
     let memory = space.map(MapRequest::anonymous(ByteSize::kib(4 * pages)).advised(HugeAdvice::Never))?;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use frameyard::boot::{Initialiser, MapInit, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::{MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{Backing, HostTopology, HostYard, HugePages};
+use frameyard_host::{Backing, HostYard, HugePages};
 
 fn main() -> ExitCode {
     match run() {
@@ -39,8 +39,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         map_init: MapInit { content, initialiser, ..MapInit::default() },
         ..YardConfig::new(&[NodeId(0)])
     };
-    let host = HostTopology::current()?;
     let yard =
-        HostYard::builder().backing(Backing::Phantom).huge_pages(HugePages::Never).build(&table, &config, &host)?;
+        HostYard::builder().backing(Backing::Phantom).huge_pages(HugePages::Never).machine(&table, &config).build()?;
     if yard.stats().free_pages() == PageCount(frames) { Ok(()) } else { Err("frames are missing".into()) }
 }

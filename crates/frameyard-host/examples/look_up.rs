@@ -17,7 +17,7 @@ use std::error::Error;
 
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
 use frameyard::{MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig};
-use frameyard_host::{Backing, HostPlatform, HostTopology, HostYard, SharedFrames};
+use frameyard_host::{Backing, HostPlatform, HostYard};
 
 /// Compound pages of 2 MiB.
 const HUGE: Order = Order(9);
@@ -32,16 +32,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let range = PfnRange::new(Pfn(0x20_0000), PageCount(1 << 18));
     let config = YardConfig { device_space: Some(range), ..YardConfig::new(&[NodeId(0)]) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let (builder, host) = (HostYard::builder(), HostTopology::current()?);
-    let yard = match whose.as_str() {
-        "private" => builder.backing(Backing::Phantom).build(&table, &config, &host)?,
-        "shared" => builder.build_shared(&table, &config, SharedFrames::Phantom, &host)?.0,
+    let builder = HostYard::builder().machine(&table, &config).backing(Backing::Phantom);
+    let builder = match whose.as_str() {
+        "private" => builder,
+        "shared" => builder.shared(),
         _ => return Err("private or shared?".into()),
     };
+    let yard = builder.build()?;
     yard.map_device(DeviceRequest { range, node: NodeId(0), order: HUGE, layout, placement: MapPlacement::Memory })?;
     let found = match work.as_str() {
-        "look" => look_up(&yard, range, steps),
-        "get" => get(&yard, range, steps),
+        "look" => look_up(yard.core(), range, steps),
+        "get" => get(yard.core(), range, steps),
         _ => return Err("look or get?".into()),
     };
     assert_eq!(found, steps, "every frame has a page");

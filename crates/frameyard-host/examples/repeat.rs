@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     } else {
         builder.identity(CpuIdentity::Fixed(CpuId(0)))
     };
-    let yard = builder.build(&table, &config, &host)?;
+    let yard = builder.machine(&table, &config).host(&host).build()?;
     assert_eq!(yard.platform().has_sequences(), sequences, "the system has what sequences need");
-    Ok(repeat(&yard, order, pairs / held, held)?)
+    Ok(repeat(yard.core(), order, pairs / held, held)?)
 }
 
 /// Writes the number of the calling thread's CPU.

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};
 
-use frameyard_host::{ByteSize, Gfp, MappedFrames, Order, PageCount, Pfn, PfnRange, SharedYard};
+use frameyard_host::{ByteSize, Gfp, HostYard, MappedFrames, Order, PageCount, Pfn, PfnRange};
 
 const SMALL: Order = Order(0); // 4 KiB
 const LARGE: Order = Order(9); // 2 MiB
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn produce() -> Result<(), Box<dyn Error>> {
     let name = format!("two-processes-{}", std::process::id());
-    let yard = SharedYard::create(&name, ByteSize::mib(64))?;
+    let yard = HostYard::create_shared(&name, ByteSize::mib(64))?;
     let free = yard.stats().free_pages();
 
     let mut consumer = Command::new(env::current_exe()?).env(NAME, &name).stdin(Stdio::piped()).spawn()?;
@@ -47,14 +47,14 @@ fn produce() -> Result<(), Box<dyn Error>> {
 
 fn consume(name: &str) -> Result<(), Box<dyn Error>> {
     // SAFETY: only this program writes to the file, as two processes.
-    let yard = unsafe { SharedYard::open(name)? };
+    let yard = unsafe { HostYard::open_shared(name)? };
     let mut expected = 0_u32;
     for line in io::stdin().lock().lines() {
         let line = line?;
         let (first, count) = line.split_once(' ').ok_or("a line has two numbers")?;
         let range = PfnRange::new(Pfn(first.parse()?), PageCount(count.parse()?));
         // SAFETY: the producer has passed this range on and uses it no more.
-        let block = unsafe { MappedFrames::from_range(&*yard, range)? };
+        let block = unsafe { MappedFrames::from_range(&yard, range)? };
         assert_eq!(block.bytes()[..4], expected.to_le_bytes());
         expected += 1;
     }

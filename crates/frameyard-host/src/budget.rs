@@ -11,7 +11,7 @@
 //! A process is identified by its number and its start time. A slot is free if its word is 0. It may be cleared if its
 //! process has ended: `/proc/PID/stat` is missing, has another start time, or shows a zombie. The process that clears a
 //! slot first writes its own identity there. For this to work, all processes of a budget must see each other in
-//! `/proc`, so they must be in one PID namespace. A lock on the file, as a [shared yard](crate::SharedYard) uses, would
+//! `/proc`, so they must be in one PID namespace. A lock on the file, as a [shared yard](crate::HostYard#shared-yards) uses, would
 //! not do: it ends when a program closes all descriptors, which servers do when they start.
 //!
 //! # Requests
@@ -67,6 +67,7 @@ pub struct Budget {
 
 /// A process of a budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BudgetProcess {
     /// Its number.
     pub process: u32,
@@ -78,6 +79,7 @@ pub struct BudgetProcess {
 
 /// Why a budget cannot be created, opened or joined.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BudgetError {
     /// The name cannot be that of a file, or is too long.
     Name(String),

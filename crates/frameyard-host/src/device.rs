@@ -98,6 +98,7 @@ impl FromStr for DeviceAlignment {
 
 /// The kind of memory behind a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum DeviceBacking {
     /// A memory file without a name. Other processes can open it by its [path](DeviceMemory::path).
     #[default]

@@ -10,6 +10,7 @@ use crate::topology::HostTopology;
 
 /// The sizes of huge pages on x86-64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum HugetlbSize {
     /// 2 MiB.
     TwoMib,
@@ -19,7 +20,7 @@ pub enum HugetlbSize {
 
 impl HugetlbSize {
     /// Both sizes, smaller first.
-    pub const ALL: [Self; 2] = [Self::TwoMib, Self::OneGib];
+    pub const ALL: &[Self] = &[Self::TwoMib, Self::OneGib];
 
     /// The size of one page.
     #[must_use]
@@ -47,6 +48,7 @@ impl fmt::Display for HugetlbSize {
 
 /// A pool of huge pages of one size, of the whole host or of one of its nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HugetlbPool {
     /// The number of configured pages.
     pub configured: u64,
@@ -87,6 +89,7 @@ impl HugetlbPool {
 
 /// The host has too few free huge pages, or none of that size.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HugetlbShortage {
     /// The size of the pages.
     pub size: HugetlbSize,

@@ -27,7 +27,6 @@ mod region;
 mod resident;
 mod shared;
 mod shared_words;
-mod shared_yard;
 mod speculation;
 #[expect(
     unsafe_code,
@@ -76,11 +75,11 @@ pub use shared::{
     HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile, SharedPlace,
 };
 pub use shared_words::SharedWords;
-pub use shared_yard::{SharedYard, SharedYardName};
 pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::HostYard;
 pub use yard::builder::HostYardBuilder;
 pub use yard::error::{HostYardError, MapRegionProblem};
+pub use yard::request::HostRequest;
 
 /// The samples of the documents.
 #[cfg(doctest)]

@@ -16,6 +16,7 @@ use crate::sys::map_rates::{Line, stream};
 
 /// The rates at which several threads together write a region.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct MapRates {
     /// With one `memset` of each thread's whole part.
     pub memset_bytes_per_s: f64,

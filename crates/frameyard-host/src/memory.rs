@@ -31,6 +31,7 @@ pub(crate) use layout::{FrameLayout, HUGE_ALIGN};
 
 /// The kind of memory behind frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Backing {
     /// Private memory of this process.
     #[default]
@@ -107,6 +108,7 @@ impl HugePages {
 
 /// Whether each node's frames come from the host node that stands for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum NodeBinding {
     /// The host's nodes with memory stand for the nodes of the yard in turn: if the host has two, the first stands for
     /// nodes 0 and 2 of the yard. Frames come from their host node only (`MPOL_BIND`). On a host with one node, this

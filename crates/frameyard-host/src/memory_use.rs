@@ -13,6 +13,7 @@ use crate::kernel_text;
 
 /// What a range of addresses of this process costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct MemoryUse {
     /// Resident pages, each divided among its mappings (`Pss`).
     pub proportional: ByteSize,
@@ -95,6 +96,7 @@ pub fn page_table_bytes() -> io::Result<ByteSize> {
 
 /// How many mappings a process has, and how many it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MappingLimit {
     /// The limit (`vm.max_map_count`).
     pub limit: u64,

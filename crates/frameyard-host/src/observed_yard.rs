@@ -2,38 +2,39 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use frameyard::Yard;
+use frameyard::boot::AttachError;
+use frameyard::views::{YardStats, YardZone};
+use frameyard::{Yard, ZoneId};
 use rustix::fs::OFlags;
 
+use crate::mapped::yard::OwnedYard;
 use crate::platform::HostPlatform;
 use crate::region::Region;
 use crate::shared::process::living;
 use crate::shared::{SharedFileError, SharedMemoryFile, SizeGuard};
-use crate::shared_yard::DIRECTORY;
 use crate::topology::HostTopology;
-use crate::yard::HostYard;
 use crate::yard::error::HostYardError;
+use crate::yard::name;
 
-/// A read-only view of a yard in a memory file, for its statistics. Dereferences to [`Yard`].
+/// A read-only view of a yard in a memory file, for its statistics.
 ///
 /// The file is opened read-only and its pages are mapped privately, so the kernel keeps whatever this process writes
 /// away from the yard. The view does not count as one of the yard's processes, takes no lock on the file, and does not
 /// keep the yard's name in use.
 ///
-/// Statistics and the states of frames are as recent as those that the yard's own processes see. Do not call anything
-/// that changes a yard: such a call would write to private copies of pages, and from then on those pages no longer
-/// follow the yard. Reading a page that the yard has never touched makes the kernel add a page to the file, as with any
+/// Statistics and the states of frames are as recent as those that the yard's own processes see. Do not call anything of
+/// the [`core`](Self::core) that changes a yard: such a call would write to private copies of pages, and from then on
+/// those pages no longer follow the yard. Reading a page that the yard has never touched makes the kernel add a page to the file, as with any
 /// memory file.
 ///
 /// ```
-/// use frameyard_host::{ByteSize, Gfp, ObservedYard, Order, SharedYard};
+/// use frameyard_host::{ByteSize, Gfp, HostYard, ObservedYard, Order};
 ///
 /// let name = format!("observed-{}", std::process::id());
-/// let yard = SharedYard::create(&name, ByteSize::mib(16))?;
+/// let yard = HostYard::create_shared(&name, ByteSize::mib(16))?;
 /// // Usually in another process:
 /// let observed = ObservedYard::open(&name)?;
 /// let block = yard.frames(Order(3), Gfp::KERNEL)?;
@@ -44,7 +45,7 @@ use crate::yard::error::HostYardError;
 /// ```
 #[derive(Debug)]
 pub struct ObservedYard {
-    yard: HostYard,
+    yard: OwnedYard,
     /// The table of the yard's processes.
     processes: Region,
     file: File,
@@ -52,7 +53,7 @@ pub struct ObservedYard {
 }
 
 impl ObservedYard {
-    /// Opens the file of a [`SharedYard`](crate::SharedYard) by its name, or the memory file of any yard by its path,
+    /// Opens the file of a [shared yard](crate::HostYard#shared-yards) by its name, or the memory file of any yard by its path,
     /// such as `/proc/PID/fd/N`.
     ///
     /// # Errors
@@ -61,7 +62,7 @@ impl ObservedYard {
     /// [`SharedFileError::Header`] if it is not a memory file of this version. Other errors say why it cannot be
     /// mapped.
     pub fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
-        let path = Path::new(DIRECTORY).join(name);
+        let path = name::path_of(name.as_ref());
         let nonblocking = OFlags::NONBLOCK.bits() as i32;
         let file = File::options().read(true).custom_flags(nonblocking).open(&path);
         let file = file.map_err(|source| match source.kind() {
@@ -71,8 +72,36 @@ impl ObservedYard {
         let host = HostTopology::current()?;
         let copy = file.try_clone().map_err(|source| SharedFileError::Name { path: path.clone(), source })?;
         let memory = SharedMemoryFile::attach_file(copy, SizeGuard::Permissions, &host)?;
-        let (yard, processes) = HostYard::builder().observe(&memory, &host)?;
+        let [map, control, processes] = memory.observe()?;
+        let platform = HostPlatform::new(memory.phantom_frames(), &host);
+        // SAFETY: the two parts of one file. The yard checks what it reads there (see `HostYardBuilder::attach`), so a
+        // process that writes anything else cannot make it access memory outside the yard. This view has no frames to
+        // lose, and what it would write stays in this process.
+        #[expect(unsafe_code, reason = "makes a second view of a yard, whose checks suffice without frames")]
+        let yard = unsafe { OwnedYard::attach((map, control), None, |_| Ok::<_, HostYardError>(platform))? };
+        if !memory.fits(yard.core()) {
+            return Err(AttachError::Damaged.into());
+        }
         Ok(Self { yard, processes, file, path })
+    }
+
+    /// Statistics of the yard and its frames.
+    #[inline]
+    pub fn stats(&self) -> YardStats<'_, HostPlatform> {
+        self.core().stats()
+    }
+
+    /// The view of a zone.
+    #[inline]
+    pub fn zone(&self, id: ZoneId) -> YardZone<'_, HostPlatform> {
+        self.core().zone(id)
+    }
+
+    /// The yard of the crate `frameyard`, for reading.
+    #[inline]
+    #[must_use]
+    pub fn core(&self) -> &Yard<HostPlatform> {
+        self.yard.core()
     }
 
     /// The path of the file.
@@ -104,15 +133,6 @@ impl ObservedYard {
     }
 }
 
-impl Deref for ObservedYard {
-    type Target = Yard<HostPlatform>;
-
-    #[inline]
-    fn deref(&self) -> &Yard<HostPlatform> {
-        &self.yard
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
@@ -120,17 +140,17 @@ mod tests {
     use frameyard::{ByteSize, Gfp, MigrateType, Order};
 
     use super::*;
-    use crate::shared_yard::SharedYard;
+    use crate::yard::HostYard;
 
-    fn create(test: &str) -> (String, SharedYard) {
+    fn create(test: &str) -> (String, HostYard) {
         let name = format!("frameyard-observed-{test}-{}", std::process::id());
-        let yard = SharedYard::create(&name, ByteSize::mib(16)).unwrap();
+        let yard = HostYard::create_shared(&name, ByteSize::mib(16)).unwrap();
         (name, yard)
     }
 
     /// The bytes of the file before the frames.
-    fn structures(yard: &SharedYard) -> Vec<u8> {
-        let file = File::open(yard.path()).unwrap();
+    fn structures(yard: &HostYard) -> Vec<u8> {
+        let file = File::open(yard.path().unwrap()).unwrap();
         let frames = 16 << 20;
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap() - frames];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -148,7 +168,7 @@ mod tests {
         assert!(observed.zone(zone).pageblocks(MigrateType::Movable) > 0);
         // Even a change stays on this side.
         let own = ObservedYard::open(&name).unwrap();
-        own.alloc(Order(0), Gfp::KERNEL).unwrap();
+        own.core().alloc(Order(0), Gfp::KERNEL).unwrap();
         assert!(own.stats().free_pages() < free);
         assert!(structures(&yard) == before, "the file has changed");
         let block = yard.frames(Order(2), Gfp::KERNEL).unwrap();
@@ -167,10 +187,10 @@ mod tests {
         assert_eq!(observed.processes().unwrap(), [this]);
         #[expect(unsafe_code, reason = "the test shares the yard with itself")]
         // SAFETY: only yards write to the file.
-        let second = unsafe { SharedYard::open(&name) }.unwrap();
+        let second = unsafe { HostYard::open_shared(&name) }.unwrap();
         assert_eq!(observed.processes().unwrap(), [this, this]);
         drop(second);
-        let path = yard.path().to_owned();
+        let path = yard.path().unwrap().to_owned();
         drop(yard);
         assert!(!path.exists(), "the observer keeps no name");
         assert!(observed.processes().unwrap().is_empty());

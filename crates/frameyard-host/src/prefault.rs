@@ -13,6 +13,7 @@ use crate::sys::mapping::{Mapping, Piece};
 
 /// Progress of pre-faulting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PrefaultProgress {
     /// How much is present so far.
     pub done: ByteSize,

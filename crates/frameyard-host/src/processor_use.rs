@@ -6,6 +6,7 @@ use crate::sys;
 
 /// What a process has used so far, summed over all its threads, including those that have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct ProcessorUse {
     /// Time in user mode.
     pub user: Duration,

@@ -9,6 +9,7 @@ use crate::kernel_text::size_field;
 
 /// The memory of a process, as the kernel accounts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ResidentSize {
     /// All resident pages (`VmRSS`).
     pub resident: ByteSize,

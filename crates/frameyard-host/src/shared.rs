@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use frameyard::{ByteSize, Geometry};
+use frameyard::{ByteSize, Geometry, PfnRange, Platform, Yard};
 
 use crate::device_part::DevicePart;
 use crate::memory::{
@@ -267,8 +267,24 @@ impl SharedMemoryFile {
         HostMemory::in_file(self.layout.clone(), file, self.header.frame_bytes.offset, huge_pages, host)
     }
 
+    /// Whether all memory of a yard consists of frames of the file.
+    pub(crate) fn fits<P: Platform>(&self, yard: &Yard<P>) -> bool {
+        let is_there =
+            |memory: PfnRange| self.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
+        yard.geometry() == self.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
+    }
+
+    /// A second handle of the file, for example to keep it longer than its yard.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] if no descriptor is left.
+    pub fn try_clone(&self) -> Result<Self, MemoryError> {
+        Ok(Self { file: self.reopened()?, header: self.header.clone(), layout: self.layout.clone() })
+    }
+
     /// A second handle of the file.
-    fn reopened(&self) -> Result<File, MemoryError> {
+    pub(crate) fn reopened(&self) -> Result<File, MemoryError> {
         let size = ByteSize(self.header.file_len());
         let action = "duplicate the descriptor of a memory file";
         self.file.try_clone().map_err(|source| MemoryError::System { action, size, source })

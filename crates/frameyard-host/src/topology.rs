@@ -14,6 +14,7 @@ mod memory_limit;
 
 /// A node of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HostNode {
     /// The number that the host gives the node. Numbers may have gaps.
     pub id: NodeId,
@@ -41,6 +42,7 @@ pub struct HostTopology {
 
 /// Why the machine's description cannot be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum TopologyError {
     /// A file of `/proc` or `/sys` is missing or cannot be read.
     Read {

@@ -17,8 +17,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{ByteSize, CleanRegions, Layout, NodeId, YardConfig};
 use frameyard_host::{
-    Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse, SharedFrames,
-    SharedMemoryFile,
+    Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse,
 };
 
 use crate::Failure;
@@ -155,8 +154,6 @@ impl BootOptions {
 pub(crate) struct BootedYard {
     /// The yard.
     pub(crate) yard: HostYard,
-    /// The memory file of a shared yard.
-    pub(crate) file: Option<SharedMemoryFile>,
     /// The machine.
     pub(crate) machine: Machine,
     /// Time from the machine's description to a yard that allocates.
@@ -245,7 +242,6 @@ pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<B
     let used = ProcessorUse::of_this_process().since(used).since(made.map_fault_use);
     Ok(BootedYard {
         yard: made.yard,
-        file: made.file,
         machine: machine.clone(),
         boot_ns,
         used,
@@ -295,7 +291,6 @@ struct PresentMap {
 /// A yard whose map is initialised as far as its mode requires, and the times of that.
 struct Made {
     yard: HostYard,
-    file: Option<SharedMemoryFile>,
     map_fault_ns: Option<u64>,
     map_fault_use: ProcessorUse,
     create_ns: u64,
@@ -320,17 +315,17 @@ impl Plan<'_> {
         let map_fault_ns = map.as_ref().map(|map| map.fault_ns);
         let map_fault_use = map.as_ref().map_or_else(ProcessorUse::default, |map| map.fault_use);
         let begin = Instant::now();
-        let (yard, file) = match self.options.sharing {
-            Sharing::Private => (self.create(map, notes)?, None),
-            Sharing::Processes => self.create_shared().map(|(yard, file)| (yard, Some(file)))?,
+        let yard = match self.options.sharing {
+            Sharing::Private => self.create(map, notes)?,
+            Sharing::Processes => self.create_shared()?,
         };
         let create_ns = nanoseconds(begin);
         if self.config.map_init.mode != InitMode::Deferred {
-            return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
+            return Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
         yard.finish_init().map_err(BootFailure::Init)?;
-        Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
+        Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
     /// Memory for the map, if it is made present first.
@@ -364,10 +359,8 @@ impl Plan<'_> {
         }
     }
 
-    fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BootFailure> {
-        let builder = self.watch.attach(builder(self.options));
-        let built = builder.build_shared(self.early, self.config, SharedFrames::Memory, self.host);
-        built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
+    fn create_shared(&self) -> Result<HostYard, BootFailure> {
+        self.built(self.builder().shared())
     }
 
     fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BootFailure> {
@@ -383,26 +376,30 @@ impl Plan<'_> {
 
     fn build(&self, backing: Backing, map: Option<PresentMap>) -> Result<HostYard, BootFailure> {
         let huge_pages = huge_pages(self.options);
-        let builder = self.watch.attach(builder(self.options).backing(backing).huge_pages(huge_pages));
+        let builder = self.builder().backing(backing).huge_pages(huge_pages);
         let builder = match map {
             Some(map) => builder.map_region(map.region),
             None => builder,
         };
-        let built = builder.build(self.early, self.config, self.host);
-        built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
+        self.built(builder)
+    }
+
+    fn builder(&self) -> HostYardBuilder<'_> {
+        let builder = self.watch.attach(HostYard::builder().machine(self.early, self.config).host(self.host));
+        match self.options.identity {
+            Some(identity) => builder.identity(identity),
+            None => builder,
+        }
+    }
+
+    fn built(&self, builder: HostYardBuilder<'_>) -> Result<HostYard, BootFailure> {
+        builder.build().map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
 }
 
 fn huge_pages(options: &BootOptions) -> HugePages {
     let is_dense = options.map_init.initialiser != Initialiser::None && options.map_init.mode != InitMode::Lazy;
     if is_dense { HugePages::Advise } else { options.huge_pages }
-}
-
-fn builder(options: &BootOptions) -> HostYardBuilder {
-    match options.identity {
-        Some(identity) => HostYard::builder().identity(identity),
-        None => HostYard::builder(),
-    }
 }
 
 /// Distances of the nodes up to the last with memory or a CPU.

@@ -25,7 +25,7 @@ pub(crate) fn with_fixture<R>(
 ) -> Result<R, Failure> {
     let mut booted = boot_machine(machine, options)?;
     print_notes(&booted.notes);
-    fixture::with_fixture(&mut booted.yard, booted.file.as_ref(), lru, run)
+    fixture::with_fixture(&mut booted.yard, lru, run)
 }
 
 /// Simulates `machine` and calls `run` with a fixture on its yard.

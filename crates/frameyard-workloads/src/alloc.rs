@@ -337,7 +337,7 @@ mod tests {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { policy, ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory, ..MemoryTable::default() };
-        HostYard::builder().backing(Backing::Phantom).build(&memory, &config, host).unwrap()
+        HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(host).build().unwrap()
     }
 
     fn workload(kind: AccessKind, order: u8, tasks: u32) -> AllocWorkload {
@@ -364,10 +364,10 @@ mod tests {
                     yard.stats().zones().find(other).map(|zone| (zone.allocations, zone.numa_miss)).unwrap()
                 };
                 for (order, tasks) in [(0, 1), (0, 2), (3, 1), (6, 2)] {
-                    let at_home = workload(AccessKind::Repeat, order, tasks).run(&yard, &host).unwrap();
+                    let at_home = workload(AccessKind::Repeat, order, tasks).run(yard.core(), &host).unwrap();
                     assert_eq!(at_home.spilled, 0.0, "{} {order} {tasks}", policy.name());
                     let (allocations, misses) = served();
-                    let spilled = workload(AccessKind::Spill, order, tasks).run(&yard, &host).unwrap();
+                    let spilled = workload(AccessKind::Spill, order, tasks).run(yard.core(), &host).unwrap();
                     assert_eq!(spilled.spilled, 1.0, "{} {order} {tasks}", policy.name());
                     let after = served();
                     assert!(after.0 - allocations >= spilled.ops, "{} {order} {tasks}", policy.name());
@@ -386,7 +386,7 @@ mod tests {
         let host = HostTopology::current().unwrap();
         let yard = yard(&two_parts(NodeId(1))[..1], ZonePolicy::default(), &host);
         let spill = workload(AccessKind::Spill, 0, 1);
-        for refused in [spill.check(&yard, &host), spill.run(&yard, &host).map(drop)] {
+        for refused in [spill.check(yard.core(), &host), spill.run(yard.core(), &host).map(drop)] {
             let Err(WorkloadError::Input(reason)) = refused else { panic!("{refused:?}") };
             let text = reason.to_string();
             assert!(
@@ -395,6 +395,6 @@ mod tests {
             );
         }
         // Another pattern needs none.
-        workload(AccessKind::Repeat, 0, 1).check(&yard, &host).unwrap();
+        workload(AccessKind::Repeat, 0, 1).check(yard.core(), &host).unwrap();
     }
 }

@@ -85,7 +85,7 @@ fn random_order(random: &mut Rng, most: Order) -> Order {
 mod tests {
     use super::*;
     use frameyard::{MemoryTable, PageCount, PfnRange, YardConfig};
-    use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard};
+    use frameyard_host::{Backing, CpuIdentity, HostYard};
 
     /// 512 MiB on each of two nodes, one CPU.
     fn small() -> HostYard {
@@ -93,14 +93,14 @@ mod tests {
         let memory = [node(0x10_0000, 0), node(0x12_0000, 1)];
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let builder = HostYard::builder().backing(Backing::Phantom).identity(CpuIdentity::Fixed(frameyard::CpuId(0)));
-        builder.build(&table, &YardConfig::new(&[NodeId(0), NodeId(1)]), &HostTopology::current().unwrap()).unwrap()
+        builder.machine(&table, &YardConfig::new(&[NodeId(0), NodeId(1)])).build().unwrap()
     }
 
     #[test]
     fn some_memory_stays_allocated_and_the_yard_is_consistent() {
         let yard = small();
         let before = yard.stats().free_pages();
-        churn(&yard, 7).unwrap();
+        churn(yard.core(), 7).unwrap();
         yard.validate().unwrap();
         assert!(yard.stats().free_pages() < before);
         let zones: Vec<_> = yard.stats().zones().collect();
@@ -112,7 +112,7 @@ mod tests {
     fn the_same_seed_leaves_the_same_yard() {
         let [first, again, other] = [1, 1, 2].map(|seed| {
             let yard = small();
-            churn(&yard, seed).unwrap();
+            churn(yard.core(), seed).unwrap();
             yard.stats().zones().collect::<Vec<_>>()
         });
         assert_eq!(first, again);

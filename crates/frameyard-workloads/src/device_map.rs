@@ -12,8 +12,8 @@ use frameyard::boot::BootError;
 use frameyard::devices::{DeviceInfo, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
-    Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames,
-    SharedMemoryFile, page_table_bytes,
+    Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region,
+    page_table_bytes,
 };
 
 use crate::error::WorkloadError;
@@ -149,8 +149,6 @@ impl DeviceMapRun {
 #[derive(Debug)]
 pub struct DeviceMapFixture {
     yard: HostYard,
-    /// The memory file of a shared yard.
-    _file: Option<SharedMemoryFile>,
     threads: NonZeroUsize,
 }
 
@@ -166,20 +164,16 @@ impl DeviceMapFixture {
         let space = PfnRange::new(FIRST, PageCount(size.0.div_ceil(PAGE)));
         let config = YardConfig { device_space: Some(space), ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
-        let builder = HostYard::builder();
+        let builder = HostYard::builder().machine(&memory, &config).host(host).backing(Backing::Phantom);
         let made = match sharing {
-            YardSharing::Private => {
-                builder.backing(Backing::Phantom).build(&memory, &config, host).map(|yard| (yard, None))
-            }
-            YardSharing::Shared => builder
-                .build_shared(&memory, &config, SharedFrames::Phantom, host)
-                .map(|(yard, file)| (yard, Some(file))),
+            YardSharing::Private => builder.build(),
+            YardSharing::Shared => builder.shared().build(),
         };
-        let (yard, file) = made.map_err(|error| match error {
+        let yard = made.map_err(|error| match error {
             HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
             other => WorkloadError::run_time(other),
         })?;
-        Ok(Self { yard, _file: file, threads })
+        Ok(Self { yard, threads })
     }
 
     /// The most threads that write page structures.
@@ -255,7 +249,7 @@ impl DeviceMapFixture {
 
     /// Where in the map the page structures from a frame on lie.
     fn map_offset(&self, first: Pfn) -> Result<ByteSize, WorkloadError> {
-        self.yard.map_offset(first).ok_or_else(|| WorkloadError::run_time("the yard has no room for the device"))
+        self.yard.core().map_offset(first).ok_or_else(|| WorkloadError::run_time("the yard has no room for the device"))
     }
 
     /// Reads the first word of every page structure, tails included, and checks that exactly the heads are not zero. A folded

@@ -4,7 +4,7 @@ use frameyard::platform::Probe;
 use std::fmt;
 
 use frameyard::{ByteSize, PageCount, Platform, Yard};
-use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
+use frameyard_host::{HostPlatform, HostYard, LockTiming};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
 use crate::error::WorkloadError;
@@ -34,11 +34,10 @@ pub struct Fixture<'y> {
     pub vm: Vm<'y, HostPlatform>,
     /// The yard.
     pub yard: &'y HostYard,
-    file: Option<&'y SharedMemoryFile>,
 }
 
 /// Creates owners on `yard`, calls `run` with them, and checks that the yard is valid and every frame is free again.
-/// Locks are timed. `run` cannot keep a view of the owners, since nothing else uses this view of the yard. With `file`, the memory file of a shared yard, tasks run as processes; without it, as threads.
+/// Locks are timed. `run` cannot keep a view of the owners, since nothing else uses this view of the yard. Tasks run as processes if the yard is shared, else as threads.
 ///
 /// # Errors
 ///
@@ -46,11 +45,10 @@ pub struct Fixture<'y> {
 /// `run`.
 pub fn with_fixture<R, E: From<WorkloadError>>(
     yard: &mut HostYard,
-    file: Option<&SharedMemoryFile>,
     lru: LruPolicy,
     run: impl FnOnce(&Fixture<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
-    let (fixture, before) = create(yard, file, lru)?;
+    let (fixture, before) = create(yard, lru)?;
     let result = run(&fixture)?;
     // SAFETY: `run` and its tasks have ended, and kept no view: only the fixture leads to the yard.
     unsafe { destroy(fixture.vm, before) }?;
@@ -58,15 +56,11 @@ pub fn with_fixture<R, E: From<WorkloadError>>(
 }
 
 /// Creates a fixture. Also returns the number of free frames before.
-fn create<'y>(
-    yard: &'y HostYard,
-    file: Option<&'y SharedMemoryFile>,
-    lru: LruPolicy,
-) -> Result<(Fixture<'y>, PageCount), WorkloadError> {
+fn create(yard: &HostYard, lru: LruPolicy) -> Result<(Fixture<'_>, PageCount), WorkloadError> {
     yard.platform().time_locks(LockTiming::On);
     let before = yard.stats().free_pages();
-    let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    Ok((Fixture { vm, yard, file }, before))
+    let vm = Vm::create(yard.core(), &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
+    Ok((Fixture { vm, yard }, before))
 }
 
 /// Frames without memory are an error of input: the caller asked for them.
@@ -130,7 +124,7 @@ impl Fixture<'_> {
         specs: &[TaskSpec],
         drive: impl FnOnce(&mut Workers<'_>) -> Result<R, WorkloadError>,
     ) -> Result<R, WorkloadError> {
-        match self.file {
+        match self.yard.shared_file() {
             Some(file) => drive_processes(file, self.lock_timing(), specs, drive),
             None => {
                 let common = self.vm.create_space().map_err(WorkloadError::run_time)?;

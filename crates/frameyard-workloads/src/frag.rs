@@ -419,7 +419,7 @@ mod tests {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { policy, ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        HostYard::builder().backing(Backing::Phantom).build(&memory, &config, host).unwrap()
+        HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(host).build().unwrap()
     }
 
     #[test]
@@ -432,8 +432,8 @@ mod tests {
                 let tasks = NonZeroU32::new(2).unwrap();
                 let workload =
                     FragWorkload { tasks, free_percent, orders: BlockOrders::Mixed, kept_frames: 0, seed: 1 };
-                let Fragmented { held, .. } = workload.fragment(&yard, &runner).unwrap();
-                let (_, failed) = workload.replace(&yard, &runner, &held, 20_000).unwrap();
+                let Fragmented { held, .. } = workload.fragment(yard.core(), &runner).unwrap();
+                let (_, failed) = workload.replace(yard.core(), &runner, &held, 20_000).unwrap();
                 assert_eq!(failed > 0, fails, "{}: {failed}", policy.name());
                 let places: Vec<Place> = held.iter().flat_map(|held| lock(held).places.clone()).collect();
                 let empty = places.iter().filter(|place| place.frame().is_none()).count();

@@ -8,7 +8,7 @@ use frameyard::boot::{BootError, InitMode, Initialiser, MapInit};
 use frameyard::huge_pages::HugePageSize;
 use frameyard::owners::Owners;
 use frameyard::{ByteSize, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames};
+use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, Region};
 
 use crate::device_map::YardSharing;
 use crate::error::WorkloadError;
@@ -161,16 +161,14 @@ fn yard(shape: PoolShape, host: &HostTopology) -> Result<HostYard, WorkloadError
     let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
     let config = YardConfig { map_init: shape.before.init(), ..YardConfig::new(&cpus) };
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let builder = HostYard::builder();
+    let builder = HostYard::builder().machine(&memory, &config).host(host).backing(Backing::Phantom);
     let made = match shape.yard {
         YardSharing::Private => {
             let advice = if shape.before == MapBefore::WrittenHuge { HugePages::Advise } else { HugePages::Never };
             let map = Region::zeroed(ByteSize(frames * PAGE_STRUCTURE), advice).map_err(WorkloadError::run_time)?;
-            builder.backing(Backing::Phantom).map_region(map).build(&memory, &config, host)
+            builder.map_region(map).build()
         }
-        YardSharing::Shared => {
-            builder.build_shared(&memory, &config, SharedFrames::Phantom, host).map(|(yard, _file)| yard)
-        }
+        YardSharing::Shared => builder.shared().build(),
     };
     made.map_err(|error| match error {
         HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),

@@ -250,7 +250,7 @@ impl PinYard {
         let device_space = (!devices.is_empty()).then_some(space);
         let config = YardConfig { device_space, ..YardConfig::new(&cpus) };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        let yard = HostYard::builder().build(&table, &config, host).map_err(|error| match error {
+        let yard = HostYard::builder().machine(&table, &config).host(host).build().map_err(|error| match error {
             HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
             other => WorkloadError::run_time(other),
         })?;
@@ -284,7 +284,7 @@ impl PinYard {
     }
 
     fn create(&self) -> Result<PinFixture<'_>, WorkloadError> {
-        let vm = Vm::create(&*self.yard, &VmConfig::default()).map_err(WorkloadError::run_time)?;
+        let vm = Vm::create(self.yard.core(), &VmConfig::default()).map_err(WorkloadError::run_time)?;
         let space = vm.create_space().map_err(WorkloadError::run_time)?;
         let file = vm.create_file(FILE_KEY, self.size).map_err(WorkloadError::run_time)?;
         let memory = vm.create_shared_memory(self.size).map_err(WorkloadError::run_time)?;

@@ -93,7 +93,7 @@ pub fn run(
     controller::settle(yard, plan.first_policy())?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.stats().free_pages());
-    let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
+    let state = SharedState::create(yard.core().frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
     let share = yard.stats().managed_pages().0 / u64::from(plan.tasks);
     let work = Work::Stress(Stress { state: state.place(), ops: plan.ops, share });
     let specs = TaskSpec::alike(plan.tasks, plan.seed, &work);
@@ -154,7 +154,7 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
         return Err(WorkloadError::run_time(format!("{held} frames are marked as held when all was freed")));
     }
     fixture.vm.lru_drain_all();
-    yard.lists().resize(plan.pcp_sizing);
+    yard.core().lists().resize(plan.pcp_sizing);
     yard.drain_all();
     yard.validate().map_err(WorkloadError::run_time)?;
     // Policies that skip or defer merges leave the merging to a change of the policy, be it to the same one.

@@ -9,9 +9,7 @@ use crate::shared::calls::policy_of;
 use crate::shared::fy_status::{FY_BAD_ARGUMENT, FY_NOT_SUPPORTED};
 use crate::shared::sized::{self, SizedStruct};
 use crate::shared::{FY_LOG_INFO, FY_LOG_WARNING, Failure, check_version, fy_error, fy_status, place};
-use frameyard_host::{
-    Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
-};
+use frameyard_host::{Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize};
 
 use crate::hosted::failure::HostFailure;
 use crate::hosted::handle::{call_without_yard, fy_yard};
@@ -70,15 +68,15 @@ unsafe impl SizedStruct for fy_config {
 
 /// The checked settings.
 struct Settings {
-    builder: HostYardBuilder,
+    builder: HostYardBuilder<'static>,
     /// One of `FY_BACKING_*`.
     backing: u32,
     memory: ByteSize,
     log: Log,
 }
 
-/// A yard, its name if it is shared, and where its messages go.
-type Made = (HostYard, Option<SharedYardName>, Log);
+/// A yard, and where its messages go.
+type Made = (HostYard, Log);
 
 /// Creates a yard of this process alone. `fy_yard_destroy` destroys it.
 ///
@@ -102,8 +100,8 @@ pub unsafe extern "C" fn fy_yard_create(
     unsafe {
         create(yard, error, || {
             let settings = settings(config)?;
-            let made = settings.builder.with_memory(settings.memory)?;
-            Ok((made, None, settings.log))
+            let made = settings.builder.size(settings.memory).build()?;
+            Ok((made, settings.log))
         })
     }
 }
@@ -137,9 +135,8 @@ pub unsafe extern "C" fn fy_yard_create_shared(
                     format_args!("a shared yard has a memory file of its own: leave backing 0"),
                 ));
             }
-            let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
-            let (yard, name) = made.into_parts();
-            Ok((yard, Some(name), settings.log))
+            let made = settings.builder.size(settings.memory).shared_as(name).build()?;
+            Ok((made, settings.log))
         })
     }
 }
@@ -169,9 +166,7 @@ pub unsafe extern "C" fn fy_yard_open_shared(
         create(yard, error, || {
             let name = path(name)?;
             let log = if config.is_null() { Log::NONE } else { versioned(config)?.1 };
-            let opened = SharedYard::open(name)?;
-            let (yard, name) = opened.into_parts();
-            Ok((yard, Some(name), log))
+            Ok((HostYard::open_shared(name)?, log))
         })
     }
 }
@@ -219,8 +214,8 @@ unsafe fn create(
         let place = place(yard, "yard")?;
         // SAFETY: writable, as the caller says.
         unsafe { place.write(std::ptr::null_mut()) };
-        let (yard, name, log) = make()?;
-        let made = Box::new(fy_yard::new(yard, name, log));
+        let (yard, log) = make()?;
+        let made = Box::new(fy_yard::new(yard, log));
         log.write(FY_LOG_INFO, format_args!("{}", describe(&made)));
         // SAFETY: as above.
         unsafe { place.write(Box::into_raw(made)) };
@@ -232,7 +227,7 @@ unsafe fn create(
 
 fn describe(yard: &HostYard) -> String {
     let frames = yard.stats().managed_pages();
-    format!("yard of {} frames of {} with policy {}", frames.0, yard.geometry().page_size(), yard.policy())
+    format!("yard of {} frames of {} with policy {}", frames.0, yard.geometry().page_size(), yard.core().policy())
 }
 
 /// Reads settings of which only the version is checked.

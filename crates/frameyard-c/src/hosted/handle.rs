@@ -12,7 +12,7 @@ use crate::shared::{Failure, Fault, Handle, fy_error, fy_status, report};
 use frameyard::Platform;
 use frameyard::devices::{DeviceId, DeviceRequest};
 use frameyard::owners::Owners;
-use frameyard_host::{DeviceMemory, HostPlatform, HostYard, PageCount, Pfn, PfnRange, SharedYardName, Yard};
+use frameyard_host::{DeviceMemory, HostPlatform, HostYard, PageCount, Pfn, PfnRange, Yard};
 use frameyard_vm::{Vm, VmError, VmValidateError};
 
 use crate::hosted::failure::HostFailure;
@@ -23,10 +23,7 @@ use crate::hosted::log::Log;
 /// All threads of the process may use one yard at once.
 #[derive(Debug)]
 pub struct fy_yard {
-    // Fields drop in this order: the memory is unmapped before the name goes.
     yard: HostYard,
-    /// The name of a shared yard.
-    _name: Option<SharedYardName>,
     log: Log,
     /// Set by a call that panicked. No later call uses the yard.
     has_panicked: AtomicBool,
@@ -42,8 +39,8 @@ impl Deref for fy_yard {
 }
 
 impl fy_yard {
-    pub(crate) fn new(yard: HostYard, name: Option<SharedYardName>, log: Log) -> Self {
-        Self { yard, _name: name, log, has_panicked: AtomicBool::new(false) }
+    pub(crate) fn new(yard: HostYard, log: Log) -> Self {
+        Self { yard, log, has_panicked: AtomicBool::new(false) }
     }
 
     pub(crate) fn messages(&self) -> Log {
@@ -57,7 +54,7 @@ impl Handle for fy_yard {
 
     #[inline(always)]
     fn yard(&self) -> &Yard<HostPlatform> {
-        &self.yard
+        self.yard.core()
     }
 
     #[inline(always)]
@@ -96,7 +93,7 @@ impl Handle for fy_yard {
     }
 
     fn with_owners<R>(&self, work: impl FnOnce(Option<&Owners<'_>>) -> R) -> R {
-        match Vm::attach(&self.yard) {
+        match Vm::attach(self.yard.core()) {
             Ok(vm) => work(Some(&vm.owners())),
             Err(_) => work(None),
         }
@@ -104,7 +101,7 @@ impl Handle for fy_yard {
 
     fn validate(&self) -> Result<(), HostFailure> {
         self.yard.validate().map_err(Failure::from)?;
-        match Vm::attach(&self.yard) {
+        match Vm::attach(self.yard.core()) {
             Err(VmError::NotThere) => Ok(()),
             spaces => Ok(spaces.map_err(VmValidateError::from)?.validate()?),
         }

@@ -172,7 +172,7 @@ pub unsafe extern "C" fn fy_unpin(
         let frames = array(frames.cast::<Pfn>().cast_mut(), count, "frames")?;
         // SAFETY: the caller says that `count` numbers can be read there.
         let frames = unsafe { std::slice::from_raw_parts(frames.as_ptr().cast_const(), count) };
-        let (refs, vm) = (checked(flags, TO_RELEASE)?, Vm::attach(yard)?);
+        let (refs, vm) = (checked(flags, TO_RELEASE)?, Vm::attach(yard.core())?);
         match flags & FY_PIN_REFERENCE {
             0 => vm.unpin_pages(frames, refs, dirty(flags))?,
             _ => vm.put_pages(frames, refs)?,
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn fy_unpin_runs(
         }
         // SAFETY: ranges have the form of runs, as checked above.
         let runs = unsafe { std::slice::from_raw_parts(runs.as_ptr().cast::<PageRun>(), count) };
-        let (refs, vm) = (checked(flags, TO_RELEASE)?, Vm::attach(yard)?);
+        let (refs, vm) = (checked(flags, TO_RELEASE)?, Vm::attach(yard.core())?);
         match flags & FY_PIN_REFERENCE {
             0 => vm.unpin_runs(runs, refs, dirty(flags))?,
             _ => vm.put_runs(runs, refs)?,

@@ -160,7 +160,7 @@ unsafe fn new_handle(
         // SAFETY: writable, as the caller says.
         unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the yard is boxed, so it stays where it is, and the header demands that it outlives the space.
-        let lasting: &'static Yard<HostPlatform> = unsafe { NonNull::from(&***found).as_ref() };
+        let lasting: &'static Yard<HostPlatform> = unsafe { NonNull::from(found.core()).as_ref() };
         let made = make(spaces_of(lasting)?)?;
         // SAFETY: as above.
         unsafe { place.write(Box::into_raw(Box::new(fy_space { space: ManuallyDrop::new(made), yard }))) };

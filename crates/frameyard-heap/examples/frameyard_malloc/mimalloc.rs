@@ -65,7 +65,7 @@ pub(crate) fn summary() -> Option<HeapSummary> {
     let heap = arena()?;
     let usage = heap.usage();
     Some(HeapSummary {
-        policy: heap.yard().policy(),
+        policy: heap.yard().core().policy(),
         size: usage.size,
         allocations: usage.ranges,
         failures: usage.refused,

@@ -10,8 +10,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{AllocRequest, CpuId, Geometry, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
-use frameyard_host::{BudgetShare, ByteSize, HostPlatform, HostYard};
+use frameyard::{CpuId, Geometry, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard_host::{BudgetShare, ByteSize, HostRequest, HostYard};
 
 use crate::jemalloc::nodes::NodeArenas;
 use crate::jemalloc::summary::HeapSummary;
@@ -161,7 +161,7 @@ impl Extents {
 
     /// The smallest aligned block that contains the extent, or a place in order of addresses for an extent beyond the largest block.
     fn take(&self, count: PageCount, align: Order, node: Option<NodeId>) -> Option<PfnRange> {
-        let of_node = |request: AllocRequest<'_, '_, HostPlatform>| match node {
+        let of_node = |request: HostRequest<'_, '_>| match node {
             Some(node) => request.exact_node(node).range().ok(),
             None => request.range().ok(),
         };
@@ -234,12 +234,12 @@ impl Extents {
 
     /// Makes the parts of an extent before and after an address extents of their own.
     pub(crate) fn split(&self, at: usize) -> bool {
-        self.pfn(at).is_some_and(|at| self.yard.split_at(at).is_ok())
+        self.pfn(at).is_some_and(|at| self.yard.core().split_at(at).is_ok())
     }
 
     pub(crate) fn summary(&self) -> HeapSummary {
         HeapSummary {
-            policy: self.yard.policy(),
+            policy: self.yard.core().policy(),
             size: self.size_of(self.yard.stats().managed_pages()),
             allocations: self.allocations.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
@@ -263,7 +263,7 @@ impl Extents {
             MigrateType::ALL.into_iter().map(of_type).sum::<u64>() << (order - pageblock.0)
         };
         let listed = |cpu| view.pcp(CpuId(cpu)).map_or(0, |lists| lists.pages.0.saturating_sub(lists.count.0));
-        let on_lists: u64 = (0..self.yard.cpus()).map(listed).sum();
+        let on_lists: u64 = (0..self.yard.core().cpus()).map(listed).sum();
         (pageblock.0..=self.yard.geometry().max_order().0).map(blocks).sum::<u64>() + (on_lists >> pageblock.0)
     }
 
@@ -334,7 +334,7 @@ mod tests {
     }
 
     fn made_with(policy: ZonePolicy) -> (Extents, PageCount) {
-        let yard = HostYard::builder().policy(policy).with_memory(ByteSize::mib(64)).unwrap();
+        let yard = HostYard::builder().policy(policy).size(ByteSize::mib(64)).build().unwrap();
         yard.drain_all();
         let free = yard.stats().free_pages();
         (Extents::new(yard).unwrap(), free)

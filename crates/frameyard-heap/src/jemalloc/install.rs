@@ -220,7 +220,7 @@ fn make(settings: &Settings, least: ByteSize) -> Result<HostYard, InstallError> 
     }
     // A process may use little of a yard. Small pages make little of the memory map resident.
     let builder = HostYard::builder().map_huge_pages(HugePages::Never).policy(settings.policy);
-    builder.with_memory(settings.memory).map_err(InstallError::Yard)
+    builder.size(settings.memory).build().map_err(InstallError::Yard)
 }
 
 /// Has the hooks find a yard that is large enough for that number of arenas, and for those of its nodes.

@@ -94,7 +94,6 @@ impl NodeArenas {
 mod tests {
     use frameyard::boot::{MemoryTable, YardConfig, ZoneLimits};
     use frameyard::{Pfn, PfnRange};
-    use frameyard_host::HostTopology;
 
     use super::*;
     use crate::jemalloc::install::{HeapYard, serve_arenas};
@@ -110,7 +109,7 @@ mod tests {
     fn heap() -> HeapYard {
         let table = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
         let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&NODES) };
-        let yard = HostYard::builder().build(&table, &config, &HostTopology::current().unwrap()).unwrap();
+        let yard = HostYard::builder().machine(&table, &config).build().unwrap();
         serve_arenas(yard, read(c"opt.narenas").unwrap(), None).unwrap()
     }
 
@@ -175,7 +174,7 @@ mod tests {
         let memory = [(PfnRange { end: MEMORY[1].0.start, ..MEMORY[0].0 }, NODES[0]), MEMORY[1]];
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&NODES) };
-        let yard = HostYard::builder().build(&table, &config, &HostTopology::current().unwrap()).unwrap();
+        let yard = HostYard::builder().machine(&table, &config).build().unwrap();
         let border = yard.memory().frame(memory[1].0.start).unwrap().addr().get();
         let extents = crate::jemalloc::extents::Extents::new(yard).unwrap();
         let at = |node| extents.allocate_at(border - 4096, 8192, node).map(|extent| extent.addr().get());

@@ -123,7 +123,7 @@ impl ArenaHeap {
         // More than the arena, for what a yard keeps free. Small pages make little of the memory map resident.
         let whole = size.checked_add(size / 64 + least.0 / 4).map_or(ByteSize(u64::MAX), ByteSize);
         let builder = HostYard::builder().map_huge_pages(HugePages::Never).policy(policy);
-        let yard = builder.with_memory(whole).map_err(|error| ArenaError::NoYard(error.to_string()))?;
+        let yard = builder.size(whole).build().map_err(|error| ArenaError::NoYard(error.to_string()))?;
         Self::made(Box::leak(Box::new(yard)), ByteSize(size), Contents::Zeroes, share)
     }
 

@@ -58,7 +58,7 @@ fn fork_during(name: &str, prepare: impl FnOnce() + Send, work: impl FnOnce() + 
         while worker.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
-        yard.lock_all().unwrap();
+        yard.core().lock_all().unwrap();
         is_locked.store(1, Ordering::SeqCst);
         // The thread spins at first. It sleeps nowhere else.
         // On a busy host it may not run for a while.
@@ -75,7 +75,7 @@ fn fork_during(name: &str, prepare: impl FnOnce() + Send, work: impl FnOnce() + 
             lock_jemalloc();
             unlock_jemalloc();
             libc::alarm(0);
-            yard.unlock_all();
+            yard.core().unlock_all();
         }
     });
     assert!(waits, "{name}: the thread did not wait for the yard");

@@ -5,7 +5,8 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use frameyard::{AllocError, ByteSize, Frames, Gfp, Order, PageCount, Pfn, PfnRange, Yard};
+use frameyard::alloc::Wanted;
+use frameyard::{AllocError, ByteSize, Frames, Gfp, PageCount, Pfn, PfnRange, Yard};
 
 use crate::platform::HostPlatform;
 
@@ -44,9 +45,9 @@ unsafe impl<Y: YardHandle + Send> Send for MappedFrames<Y> {}
 unsafe impl<Y: YardHandle + Sync> Sync for MappedFrames<Y> {}
 
 impl<Y: YardHandle> MappedFrames<Y> {
-    /// Allocates a block of the yard.
-    pub(crate) fn allocate(yard: Y, order: Order, gfp: Gfp) -> Result<Self, AllocError> {
-        let (range, first) = mapped(yard.yard().frames(order, gfp)?)?;
+    /// Allocates frames of the yard.
+    pub(crate) fn allocate(yard: Y, wanted: Wanted, gfp: Gfp) -> Result<Self, AllocError> {
+        let (range, first) = mapped(yard.yard().frames(wanted, gfp)?)?;
         Ok(Self { yard, range, first })
     }
 

@@ -1,7 +1,6 @@
 //! A yard together with the memory that it lies in.
 
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::{ptr, thread};
 
 use frameyard::boot::{AttachError, BootError, MemorySource};
@@ -160,6 +159,11 @@ impl OwnedYard {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &Yard<HostPlatform> {
+        &self.yard
+    }
+
     pub(crate) fn map(&self) -> &Region {
         &self.map
     }
@@ -172,14 +176,5 @@ impl OwnedYard {
 impl Drop for OwnedYard {
     fn drop(&mut self) {
         self.report_leaks();
-    }
-}
-
-impl Deref for OwnedYard {
-    type Target = Yard<HostPlatform>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Yard<HostPlatform> {
-        &self.yard
     }
 }

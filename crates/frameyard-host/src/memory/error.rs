@@ -170,6 +170,7 @@ impl From<TopologyError> for MemoryError {
 
 /// Why the bytes of a frame cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FrameBytesError {
     /// The frames are phantom: they have no memory.
     Phantom,

@@ -189,7 +189,7 @@ fn missing_huge_pages_are_counted_in_the_error() {
 #[test]
 fn huge_pages_from_the_pool_back_frames() {
     let ranges = [frames(0x100, 0x300, 0)];
-    for size in HugetlbSize::ALL {
+    for size in HugetlbSize::ALL.iter().copied() {
         let needed = if size == HugetlbSize::TwoMib { 2 } else { 1 };
         let _added = AddedHugePages::add(size.size(), needed);
         let free = crate::hugetlb::HugetlbPool::of_host(&host(), size).map_or(0, |pool| pool.free);

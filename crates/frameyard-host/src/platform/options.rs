@@ -6,6 +6,7 @@ use frameyard::CpuId;
 
 /// How the platform finds out which CPU a thread runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum CpuIdentity {
     /// From `cpu_id` in the thread's `rseq` area: one load. A thread for which the kernel leaves it negative uses
     /// [`Getcpu`](CpuIdentity::Getcpu).
@@ -68,6 +69,7 @@ pub enum LockTiming {
 
 /// How a CPU uses its own per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum ListAccess {
     /// In restartable sequences, without a locked operation, where that is possible: in a private yard with a list for
     /// each online CPU of the host, on x86-64, with glibc 2.35 or later and Linux 5.10 or later. Elsewhere as

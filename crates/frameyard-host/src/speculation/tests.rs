@@ -5,7 +5,7 @@ use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 use super::*;
-use crate::{HostTopology, HostYard, SharedFrames};
+use crate::{Backing, HostYard};
 
 /// A bound for waits that end.
 const LONG: Duration = Duration::from_secs(60);
@@ -102,11 +102,10 @@ fn a_thread_that_has_returned_its_mark_gets_another() {
 #[test]
 fn a_thread_that_stays_in_a_get_stops_no_device() {
     const SPACE: PfnRange = PfnRange { start: Pfn(0x20_0000), end: Pfn(0x20_8000) };
-    let host = HostTopology::current().unwrap();
     let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(0x4000)), NodeId(0))];
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&[NodeId(0)]) };
-    let (yard, _file) = HostYard::builder().build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap();
+    let yard = HostYard::builder().machine(&memory, &config).backing(Backing::Phantom).shared().build().unwrap();
     let (layout, placement) = (MapLayout::Deduplicated, MapPlacement::Memory);
     let asked = DeviceRequest { range: SPACE, node: NodeId(0), order: Order(9), layout, placement };
     get(|| {

@@ -1,127 +1,197 @@
-//! [`HostYardBuilder`]: the settings of a new yard.
+//! [`HostYardBuilder`]: what a yard is made from, and its settings.
 
-use std::fs::File;
+use std::borrow::Cow;
 use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use frameyard::boot::{AttachError, Initialiser, MemorySource};
+use frameyard::boot::MemorySource;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::GeometryError;
-use frameyard::{ByteSize, Geometry, Layout, MemoryTable, NodeId, Pfn, PfnRange, Platform, Yard, YardConfig};
+use frameyard::{ByteSize, Geometry, Pfn, PfnRange, YardConfig};
 
 use super::HostYard;
-use super::error::{HostYardError, MapRegionProblem};
+use super::error::HostYardError;
+use super::make::{CollectedMemory, Settings, Sharing};
 use super::plan::HostPlan;
 use crate::device::DeviceMemory;
-use crate::device_map::{DeviceMap, Fresh};
-use crate::device_part::DevicePart;
 use crate::init_watch::InitWatch;
-use crate::mapped::yard::OwnedYard;
-use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
-use crate::platform::{CpuIdentity, HostPlatform, ListAccess, PopulateMap};
+use crate::memory::{Backing, HugePages, NodeBinding};
+use crate::platform::{CpuIdentity, ListAccess, PopulateMap};
 use crate::region::Region;
-use crate::shared::process::Attachment;
-use crate::shared::view::SharedView;
-use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
-use crate::sys::private_yards;
-use crate::sys::window::MapWindow;
+use crate::shared::SharedMemoryFile;
 use crate::topology::HostTopology;
 
-/// The settings of a new [`HostYard`].
+/// What a yard is made from, and its settings ([`HostYard::builder`]). [`build`](Self::build) makes it.
 ///
-/// [`with_memory`](Self::with_memory) and [`SharedYard::create_with`](crate::SharedYard::create_with) make yards *by size*,
-/// with the CPUs and nodes of this host. [`build`](Self::build) and [`build_shared`](Self::build_shared) take a memory table
-/// and a configuration instead.
+/// A yard is made from exactly one of four sources:
+///
+/// | source | the yard |
+/// |---|---|
+/// | [`size`](Self::size) | a new one with that much memory, and with the CPUs and nodes of this host |
+/// | [`machine`](Self::machine) | a new one with the memory, CPUs and options that you describe |
+/// | [`open`](Self::open) | a shared one that another process has created with a name |
+/// | [`attach`](Self::attach) | a shared one in a memory file that this process has inherited or created |
+///
+/// A new yard is private unless [`shared`](Self::shared) or [`shared_as`](Self::shared_as) says otherwise.
+///
+/// ```
+/// use frameyard_host::{Backing, ByteSize, Gfp, HostYard, Order};
+///
+/// let yard = HostYard::builder().size(ByteSize::mib(64)).backing(Backing::Memfd).build()?;
+/// let block = yard.frames(Order(3), Gfp::KERNEL)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// A setting that does not apply to the yard is an error ([`HostYardError::Setting`]); none is ignored:
 ///
-/// | settings | `with_memory` | `build` | `create_with` | `build_shared` | [`attach`](Self::attach) |
-/// |---|---|---|---|---|---|
-/// | `frame_size`, `cpus`, `device_space`, `policy` | apply | error | apply | error | error |
-/// | `backing`, `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | apply | apply | error | error | error |
-/// | all others | apply | apply | apply | apply | apply |
-///
-/// `build` and `build_shared` find the settings of the first row in the configuration, and `attach` finds them in the yard.
-#[derive(Debug)]
-pub struct HostYardBuilder {
-    backing: Option<Backing>,
+/// | settings | apply to |
+/// |---|---|
+/// | `frame_size`, `cpus`, `device_space`, `policy` | yards by size. A machine has them in its configuration. |
+/// | `shared`, `shared_as` | new yards |
+/// | `backing` | new yards. If they are shared, they can only have [`Backing::Phantom`]. |
+/// | `huge_pages`, `map_huge_pages`, `node_binding`, `list_access`, `map_region` | private yards |
+/// | `lock_limit` | shared yards |
+/// | `host`, `identity`, `init_watch`, `populate_map`, `device` | all yards |
+#[derive(Debug, Default)]
+pub struct HostYardBuilder<'a> {
+    source: Option<Source<'a>>,
+    /// The setter of another source.
+    other_source: Option<&'static str>,
+    host: Option<&'a HostTopology>,
+    settings: Settings,
     frame_size: Option<ByteSize>,
     cpus: Option<NonZeroU32>,
-    huge_pages: Option<HugePages>,
-    map_huge_pages: Option<HugePages>,
-    binding: Option<NodeBinding>,
-    identity: Option<CpuIdentity>,
-    list_access: Option<ListAccess>,
-    map_region: Option<Region>,
-    init_watch: Option<InitWatch>,
-    populate_map: PopulateMap,
-    lock_limit: Duration,
-    devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
     device_space: Option<ByteSize>,
     policy: Option<ZonePolicy>,
 }
 
-impl Default for HostYardBuilder {
-    fn default() -> Self {
-        Self {
-            backing: None,
-            frame_size: None,
-            cpus: None,
-            huge_pages: None,
-            map_huge_pages: None,
-            binding: None,
-            identity: None,
-            list_access: None,
-            map_region: None,
-            init_watch: None,
-            populate_map: PopulateMap::default(),
-            lock_limit: Duration::from_secs(10),
-            devices: Vec::new(),
-            device_space: None,
-            policy: None,
+/// What a yard is made from.
+#[derive(Debug)]
+enum Source<'a> {
+    Size(ByteSize),
+    Machine(CollectedMemory, &'a YardConfig<'a>),
+    Open(PathBuf),
+    Attach(&'a SharedMemoryFile),
+}
+
+impl Source<'_> {
+    fn setter(&self) -> &'static str {
+        match self {
+            Self::Size(_) => "size",
+            Self::Machine(..) => "machine",
+            Self::Open(_) => "open",
+            Self::Attach(_) => "attach",
         }
     }
 }
 
-impl HostYard {
-    /// A builder with the default settings: private memory, in huge pages where the host has them.
+/// The source. Each yard has exactly one.
+impl<'a> HostYardBuilder<'a> {
+    /// Makes a new yard with at least `size` of memory, and with the CPUs and nodes of this host.
+    ///
+    /// The size is rounded up to a multiple of 4 MiB, or of a frame if frames are larger. See
+    /// [`HostYard::with_memory`].
     #[must_use]
-    pub fn builder() -> HostYardBuilder {
-        HostYardBuilder::default()
+    pub fn size(self, size: ByteSize) -> Self {
+        self.with_source(Source::Size(size))
     }
 
-    /// Makes a private yard with at least `size` of memory, and with the CPUs and nodes of this host.
+    /// Makes a new yard on a machine that you describe. It touches no frame unless frames are poisoned.
     ///
-    /// The size is rounded up to a multiple of 4 MiB. The frames take no memory until they are touched, and are backed
-    /// by huge pages where the host has them. A small part is reserved for urgent requests, as in any yard
-    /// ([watermarks](frameyard::watermarks::Watermarks)). Blocks of up to 1 GiB are aligned to their size in memory. No
-    /// two yards that a process makes by size have a frame number in common. Use the [builder](Self::builder) for
-    /// everything else.
+    /// The memory source is asked here, once. If it reports something else later, the yard does not notice.
     ///
     /// ```
-    /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
+    /// use frameyard::{MemoryTable, YardConfig};
+    /// use frameyard_host::{HostYard, NodeId, Pfn, PfnRange};
     ///
-    /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
-    /// let mut block = yard.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;
-    /// block.bytes_mut()[0] = 42;
+    /// // Two nodes with 64 MiB and one CPU each.
+    /// let memory = [
+    ///     (PfnRange { start: Pfn(0x8000), end: Pfn(0xc000) }, NodeId(0)),
+    ///     (PfnRange { start: Pfn(0x10000), end: Pfn(0x14000) }, NodeId(1)),
+    /// ];
+    /// let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    /// let config = YardConfig::new(&[NodeId(0), NodeId(1)]);
+    /// let yard = HostYard::builder().machine(&memory, &config).build()?;
+    /// assert_eq!(yard.core().nodes(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[must_use]
+    pub fn machine(self, memory: &dyn MemorySource, config: &'a YardConfig<'a>) -> Self {
+        self.with_source(Source::Machine(CollectedMemory::of(memory), config))
+    }
+
+    /// Opens the [shared yard](HostYard#shared-yards) that a running process has created with that name.
     ///
-    /// # Errors
+    /// # Safety
     ///
-    /// [`HostYardError::TooSmall`] for less than 4 MiB, [`HostYardError::Memory`] if this process may not use that
-    /// much.
-    pub fn with_memory(size: ByteSize) -> Result<Self, HostYardError> {
-        Self::builder().with_memory(size)
+    /// As for [`attach`](Self::attach), from the time of the build.
+    #[expect(unsafe_code, reason = "the contract of `build`")]
+    #[must_use]
+    pub unsafe fn open(self, name: impl AsRef<Path>) -> Self {
+        self.with_source(Source::Open(name.as_ref().to_owned()))
+    }
+
+    /// Attaches the yard that was created in a memory file, in this process or in another.
+    ///
+    /// Before the yard is used, the headers of file and yard are checked, and the tables that determine sizes and
+    /// places.
+    ///
+    /// # Safety
+    ///
+    /// While the yard is in use, only yards may write to the file: the one that was created in it and those attached to
+    /// it. Owners of frames may write to their frames.
+    ///
+    /// The yard checks the links and indices it reads from the file, so a process that writes anything else there
+    /// cannot make this process access memory outside the yard. But it can change the bytes of frames that this process
+    /// borrows, and it can make two owners get the same frame. Attach only files of processes you trust.
+    #[expect(unsafe_code, reason = "the contract of `build`")]
+    #[must_use]
+    pub unsafe fn attach(self, file: &'a SharedMemoryFile) -> Self {
+        self.with_source(Source::Attach(file))
+    }
+
+    fn with_source(mut self, source: Source<'a>) -> Self {
+        let earlier = self.source.as_ref().map(Source::setter).filter(|setter| *setter != source.setter());
+        self.other_source = self.other_source.or(earlier);
+        self.source = Some(source);
+        self
     }
 }
 
-impl HostYardBuilder {
+/// The settings.
+impl<'a> HostYardBuilder<'a> {
+    /// Makes a new yard in a memory file without a name, for this process and the programs that inherit the file. The
+    /// yard [hands the file out](HostYard::shared_file).
+    ///
+    /// The host decides whether the file gets huge pages. If the host has several nodes, frames are bound to them.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        // A name says more.
+        self.settings.sharing = self.settings.sharing.or(Some(Sharing::Inherited));
+        self
+    }
+
+    /// Makes a new yard in a memory file with a name, by which other processes [open](Self::open) it. See
+    /// [shared yards](HostYard#shared-yards).
+    #[must_use]
+    pub fn shared_as(mut self, name: impl AsRef<Path>) -> Self {
+        self.settings.sharing = Some(Sharing::ByName(name.as_ref().to_owned()));
+        self
+    }
+
+    /// The topology of this host, if you have read it already. By default, [`build`](Self::build) reads it.
+    #[must_use]
+    pub fn host(mut self, host: &'a HostTopology) -> Self {
+        self.host = Some(host);
+        self
+    }
+
     /// The memory behind the frames; private memory by default.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
-        self.backing = Some(backing);
+        self.settings.backing = Some(backing);
         self
     }
 
@@ -139,7 +209,7 @@ impl HostYardBuilder {
     /// ```
     /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
     ///
-    /// let yard = HostYard::builder().frame_size(ByteSize::mib(2)).with_memory(ByteSize::mib(64))?;
+    /// let yard = HostYard::builder().size(ByteSize::mib(64)).frame_size(ByteSize::mib(2)).build()?;
     /// let frame = yard.frames(Order(0), Gfp::HIGHUSER_MOVABLE | Gfp::ZERO)?;
     /// assert_eq!(frame.bytes().len(), 2 << 20);
     /// let larger = yard.frames(yard.geometry().block_order(ByteSize::mib(8))?, Gfp::KERNEL)?;
@@ -169,7 +239,7 @@ impl HostYardBuilder {
     /// initialiser writes all of it, because otherwise only a few places are ever written.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
-        self.huge_pages = Some(huge_pages);
+        self.settings.huge_pages = Some(huge_pages);
         self
     }
 
@@ -180,38 +250,38 @@ impl HostYardBuilder {
     /// the map becomes resident as the memory it describes is used.
     #[must_use]
     pub fn map_huge_pages(mut self, huge_pages: HugePages) -> Self {
-        self.map_huge_pages = Some(huge_pages);
+        self.settings.map_huge_pages = Some(huge_pages);
         self
     }
 
     /// Whether each node's frames come from the host node that stands for it; by default they do.
     #[must_use]
     pub fn node_binding(mut self, binding: NodeBinding) -> Self {
-        self.binding = Some(binding);
+        self.settings.binding = Some(binding);
         self
     }
 
     /// How a thread finds out which CPU it runs on. The default is the fastest way available.
     #[must_use]
     pub fn identity(mut self, identity: CpuIdentity) -> Self {
-        self.identity = Some(identity);
+        self.settings.identity = Some(identity);
         self
     }
 
     /// How the CPUs of a private yard use their own lists. Shared yards always lock them.
     #[must_use]
     pub fn list_access(mut self, access: ListAccess) -> Self {
-        self.list_access = Some(access);
+        self.settings.list_access = Some(access);
         self
     }
 
     /// Memory for the memory map, for example a region that you have pre-faulted.
     ///
-    /// It must be private and at least as large as the layout says. If the initialiser is [`Initialiser::None`], it
-    /// must be zeroed.
+    /// It must be private and at least as large as the layout says. It must be zeroed if the initialiser is
+    /// [`Initialiser::None`](frameyard::boot::Initialiser::None).
     #[must_use]
     pub fn map_region(mut self, region: Region) -> Self {
-        self.map_region = Some(region);
+        self.settings.map_region = Some(region);
         self
     }
 
@@ -221,14 +291,14 @@ impl HostYardBuilder {
     /// process only.
     #[must_use]
     pub fn init_watch(mut self, watch: &InitWatch) -> Self {
-        self.init_watch = Some(watch.clone());
+        self.settings.init_watch = Some(watch.clone());
         self
     }
 
     /// Whether the host provides the memory of the memory map before it is written; by default it does not.
     #[must_use]
     pub fn populate_map(mut self, populate: PopulateMap) -> Self {
-        self.populate_map = populate;
+        self.settings.populate_map = populate;
         self
     }
 
@@ -240,15 +310,15 @@ impl HostYardBuilder {
     /// of the memory map. A holder that has died is noticed earlier. Private yards have no limit.
     #[must_use]
     pub fn lock_limit(mut self, limit: Duration) -> Self {
-        self.lock_limit = limit;
+        self.settings.lock_limit = Some(limit);
         self
     }
 
     /// Adds a device that has the bytes of these frames to the platform. To add one later, use
-    /// [`HostPlatform::add_device`].
+    /// [`HostYard::add_device`].
     #[must_use]
     pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
-        self.devices.push((range, memory));
+        self.settings.devices.push((range, memory));
         self
     }
 
@@ -272,345 +342,122 @@ impl HostYardBuilder {
         self
     }
 
-    /// Makes a private yard with at least `size` of memory, and with the CPUs and nodes of this host, as
-    /// [`HostYard::with_memory`] does.
+    /// Makes the yard.
     ///
     /// # Errors
     ///
-    /// [`HostYardError`] says what is not available.
-    pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
-        let host = HostTopology::current()?;
-        let plan = self.plan(size, &host, HostPlan::with_numbers_of_its_own)?;
-        self.build_private(&plan.table(), &plan.config(), &host)
-    }
-
-    /// Makes a yard for this process alone from a memory table and a configuration. It touches no frame unless frames
-    /// are poisoned.
+    /// [`HostYardError::Setting`] for a setting that does not apply, and for a builder without a source or with two.
     ///
-    /// `build` asks the memory source once. If the source reports something else later, the yard does not notice.
+    /// [`HostYardError::File`] with [`SharedFileError::NameInUse`](crate::SharedFileError::NameInUse) if a running
+    /// process has a yard with the name of the new one, and with
+    /// [`SharedFileError::NoSuchName`](crate::SharedFileError::NoSuchName) if none has the yard to be opened.
     ///
-    /// # Errors
+    /// For a yard that exists: [`HostYardError::Attach`] if the file contains no complete one, or one with frames that
+    /// the file lacks; [`HostYardError::Lock`] if it is damaged, because a process died inside a call or found its lists
+    /// corrupt.
     ///
-    /// [`HostYardError`] says what is not available.
-    pub fn build(
-        self,
-        memory: &dyn MemorySource,
-        config: &YardConfig<'_>,
-        host: &HostTopology,
-    ) -> Result<HostYard, HostYardError> {
-        self.refuse_settings_by_size("set it in the configuration of the yard")?;
-        self.build_private(memory, config, host)
-    }
-
-    fn build_private(
-        mut self,
-        memory: &dyn MemorySource,
-        config: &YardConfig<'_>,
-        host: &HostTopology,
-    ) -> Result<HostYard, HostYardError> {
-        let memory = CollectedMemory::of(memory);
-        let layout = Layout::plan(&memory.table(), config)?;
-        let huge_pages = self.huge_pages_on(host);
-        let map = self.map_for(&layout, config, self.map_huge_pages.unwrap_or(huge_pages))?;
-        let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
-        let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
-        let backing = self.backing.clone().unwrap_or_default();
-        let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(backing.clone());
-        let frames = match backing {
-            Backing::Phantom => frames,
-            _ => frames.huge_pages(huge_pages),
+    /// Other errors say what is not available.
+    pub fn build(mut self) -> Result<HostYard, HostYardError> {
+        let source = self.source()?;
+        self.refuse_settings(&source)?;
+        let host = match self.host {
+            Some(host) => Cow::Borrowed(host),
+            None => Cow::Owned(HostTopology::current()?),
         };
-        let platform = self.platform(frames.node_binding(self.binding.unwrap_or_default()).build(host)?, host)?;
-        let platform = match self.list_access.unwrap_or_default() {
-            ListAccess::Sequences => platform.with_sequences(config.cpus.len() as u32),
-            ListAccess::Locked => platform,
-        };
-        let devices = config.device_space.zip(layout.device_map_offset());
-        let part = devices.and_then(|(space, offset)| DevicePart::of(space, offset));
-        let with_window = |window: Option<MapWindow>| -> Result<HostPlatform, HostYardError> {
-            let map = window.zip(part).map(|(window, part)| DeviceMap::private(window, part, fresh, huge_pages));
-            let (action, size) = ("keep huge pages off the page structures of devices", layout.map_bytes());
-            let map = map.transpose().map_err(|source| MemoryError::System { action, size, source })?;
-            Ok(platform.with_device_map(map))
-        };
-        let size = layout.control_bytes();
-        let handlers = |source| MemoryError::System { action: "install fork handlers", size, source };
-        private_yards::install_hook().map_err(handlers)?;
-        let mut yard =
-            OwnedYard::create(&memory.table(), config, &layout, regions, part.map(|part| part.piece), with_window)?;
-        yard.make_fork_safe()?;
-        Ok(HostYard { yard })
-    }
-
-    /// Makes a yard in a memory file without a name, for this process and the programs that inherit the file.
-    ///
-    /// The host decides whether the file gets huge pages. If the host has several nodes, frames are bound to them.
-    ///
-    /// # Errors
-    ///
-    /// [`HostYardError`] says what is not available.
-    pub fn build_shared(
-        self,
-        memory: &dyn MemorySource,
-        config: &YardConfig<'_>,
-        frames: SharedFrames,
-        host: &HostTopology,
-    ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
-        self.refuse_settings_by_size("set it in the configuration of the yard")?;
-        self.build_shared_in(in_memory, memory, config, frames, host)
-    }
-
-    /// The same in a memory file that `make` creates.
-    fn build_shared_in(
-        self,
-        make: impl FnOnce(u64) -> Result<File, MemoryError>,
-        memory: &dyn MemorySource,
-        config: &YardConfig<'_>,
-        frames: SharedFrames,
-        host: &HostTopology,
-    ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
-        self.refuse_settings_of_private_yards()?;
-        let memory = CollectedMemory::of(memory);
-        let layout = Layout::plan(&memory.table(), config)?;
-        let wanted = SharedLayout {
-            geometry: config.geometry,
-            ranges: &memory.node_frames(),
-            frames,
-            memory_map: layout.map_bytes(),
-            control: layout.control_bytes(),
-            devices: config.device_space.zip(layout.device_map_offset()),
-        };
-        let file = SharedMemoryFile::create_in(make, &wanted, host)?;
-        let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
-        let attachment = Arc::new(file.take_place()?);
-        let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
-        let piece = file.device_part().map(|part| part.piece);
-        let with_view = |window| with_view(platform, window, &file, (attachment, self.lock_limit));
-        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
-        Ok((HostYard { yard }, file))
-    }
-
-    /// Makes a yard with at least `size` of memory in a file that `make` creates, with the CPUs and nodes of this host.
-    pub(crate) fn with_memory_in(
-        self,
-        make: impl FnOnce(u64) -> Result<File, MemoryError>,
-        size: ByteSize,
-        host: &HostTopology,
-    ) -> Result<HostYard, HostYardError> {
-        let plan = self.plan(size, host, HostPlan::with_random_numbers)?;
-        let (yard, _) = self.build_shared_in(make, &plan.table(), &plan.config(), SharedFrames::Memory, host)?;
-        Ok(yard)
-    }
-
-    /// Attaches the yard that another process has created in a memory file.
-    ///
-    /// Before it uses the yard, it checks the headers of file and yard, and the tables that determine sizes and places.
-    ///
-    /// # Errors
-    ///
-    /// [`HostYardError`] if the file contains no complete yard, if the yard has frames that the file lacks, or if the
-    /// file cannot be mapped. [`HostYardError::Lock`] if the yard is damaged: a process died inside a call, or a
-    /// process found its lists corrupt.
-    ///
-    /// # Safety
-    ///
-    /// While the yard is in use, only yards may write to the file: the one that was created in it and those attached to
-    /// it. Owners of frames may write to their frames.
-    ///
-    /// The yard checks the links and indices it reads from the file, so a process that writes anything else there
-    /// cannot make this process access memory outside the yard. But it can change the bytes of frames that this process
-    /// borrows, and it can make two owners get the same frame. Attach only files of processes you trust.
-    #[expect(unsafe_code, reason = "passes the contract on")]
-    pub unsafe fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
-        self.refuse_settings_by_size("the yard exists already")?;
-        self.refuse_settings_of_private_yards()?;
-        let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
-        let attachment = Arc::new(file.take_place()?);
-        let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
-        let piece = file.device_part().map(|part| part.piece);
-        // SAFETY: the file's parts for map and control region; passed on to the caller.
-        let yard = unsafe {
-            OwnedYard::attach(regions, piece, |window| {
-                with_view(platform, window, file, (attachment, self.lock_limit))
-            })?
-        };
-        if !fits(&yard, file) {
-            return Err(AttachError::Damaged.into());
+        match source {
+            Source::Size(size) => {
+                let plan = self.plan(size, &host)?;
+                self.settings.make(&CollectedMemory::of(&plan.table()), &plan.config(), &host)
+            }
+            Source::Machine(memory, config) => self.settings.make(&memory, config, &host),
+            Source::Open(name) => self.settings.open_named(&name, &host),
+            Source::Attach(file) => self.settings.attach(file, &host),
         }
-        if let Some(error) = yard.platform().lock_error() {
-            return Err(HostYardError::Lock(error));
-        }
-        Ok(HostYard { yard })
     }
 
-    /// A view of the yard in a memory file that reads it: without a place among its processes, and without the bytes of frames. What it
-    /// would write stays in this process. Also returns a mapping of the table of processes.
-    pub(crate) fn observe(
-        self,
-        file: &SharedMemoryFile,
-        host: &HostTopology,
-    ) -> Result<(HostYard, Region), HostYardError> {
-        let [map, control, processes] = file.observe()?;
-        let platform = self.platform(file.phantom_frames(), host)?;
-        // SAFETY: the two parts of one file. The yard checks what it reads there (see `attach`), so that a process which writes
-        // anything else cannot make it access memory outside the yard. This view has no frames to lose.
-        #[expect(unsafe_code, reason = "makes a second view of a yard, whose checks suffice without frames")]
-        let yard = unsafe { OwnedYard::attach((map, control), None, |_| Ok::<_, HostYardError>(platform))? };
-        if !fits(&yard, file) {
-            return Err(AttachError::Damaged.into());
+    fn source(&mut self) -> Result<Source<'a>, HostYardError> {
+        let source = self.source.take();
+        let source = source.ok_or(setting("size", "is missing: use it, or `machine`, `open` or `attach`"))?;
+        match self.other_source {
+            Some(other) => Err(setting(other, "does not apply: the yard is made from something else as well")),
+            None => Ok(source),
         }
-        Ok((HostYard { yard }, processes))
     }
 
-    /// Refuses what follows from a configuration, or from the yard that there is.
-    fn refuse_settings_by_size(&self, why: &'static str) -> Result<(), HostYardError> {
+    /// Refuses settings that do not apply to a yard from that source.
+    fn refuse_settings(&self, source: &Source<'_>) -> Result<(), HostYardError> {
+        let is_new = matches!(source, Source::Size(_) | Source::Machine(..));
+        let is_shared = self.settings.sharing.is_some() || !is_new;
+        let by_size = [
+            ("frame_size", self.frame_size.is_some()),
+            ("cpus", self.cpus.is_some()),
+            ("device_space", self.device_space.is_some()),
+            ("policy", self.policy.is_some()),
+        ];
+        let of_new_yards = [
+            ("shared", matches!(self.settings.sharing, Some(Sharing::Inherited))),
+            ("shared_as", matches!(self.settings.sharing, Some(Sharing::ByName(_)))),
+            ("backing", self.settings.backing.is_some()),
+        ];
+        let of_private_yards = [
+            ("backing", self.settings.backing.as_ref().is_some_and(|backing| *backing != Backing::Phantom)),
+            ("huge_pages", self.settings.huge_pages.is_some()),
+            ("map_huge_pages", self.settings.map_huge_pages.is_some()),
+            ("node_binding", self.settings.binding.is_some()),
+            ("list_access", self.settings.list_access.is_some()),
+            ("map_region", self.settings.map_region.is_some()),
+        ];
+        match source {
+            Source::Size(_) => {}
+            Source::Machine(..) => refuse(&by_size, "does not apply: set it in the configuration of the machine")?,
+            Source::Open(_) | Source::Attach(_) => {
+                refuse(&by_size, "does not apply: the yard exists already")?;
+                refuse(&of_new_yards, "does not apply: the yard exists already")?;
+            }
+        }
+        if is_shared {
+            return refuse(&of_private_yards, "does not apply: it is for private yards, and this one is shared");
+        }
         refuse(
-            [
-                ("frame_size", self.frame_size.is_some()),
-                ("cpus", self.cpus.is_some()),
-                ("device_space", self.device_space.is_some()),
-                ("policy", self.policy.is_some()),
-            ],
-            why,
-        )
+            &[("lock_limit", self.settings.lock_limit.is_some())],
+            "does not apply: it is for shared yards, and this one is private",
+        )?;
+        let map_has_region = self.settings.map_huge_pages.is_some() && self.settings.map_region.is_some();
+        refuse(&[("map_huge_pages", map_has_region)], "does not apply: the memory map gets a region that you made")
     }
 
-    fn refuse_settings_of_private_yards(&self) -> Result<(), HostYardError> {
-        refuse(
-            [
-                ("backing", self.backing.is_some()),
-                ("huge_pages", self.huge_pages.is_some()),
-                ("map_huge_pages", self.map_huge_pages.is_some()),
-                ("node_binding", self.binding.is_some()),
-                ("list_access", self.list_access.is_some()),
-                ("map_region", self.map_region.is_some()),
-            ],
-            "it is for private yards, and this one is shared",
-        )
-    }
-
-    /// The plan of a yard of that size, which `number` gives its frame numbers.
-    fn plan<F>(&self, size: ByteSize, host: &HostTopology, number: F) -> Result<HostPlan, HostYardError>
-    where
-        F: FnOnce(Geometry, &dyn Fn(Pfn) -> Result<HostPlan, HostYardError>) -> Result<HostPlan, HostYardError>,
-    {
+    /// The plan of a yard of that size. A private one has frame numbers that no other yard of this process has. A
+    /// process may use several shared yards, so they have numbers that other yards are unlikely to have.
+    fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
         let geometry = self.geometry()?;
-        number(geometry, &|first| {
+        let make = |first: Pfn| {
             let plan = HostPlan::new(host, geometry, size, first)?;
             let plan = plan.with_cpus(self.cpus).with_policy(self.policy.unwrap_or_default());
             plan.with_device_space(self.device_space.unwrap_or_default())
-        })
+        };
+        match self.settings.sharing {
+            None => HostPlan::with_numbers_of_its_own(geometry, &make),
+            Some(_) => HostPlan::with_random_numbers(geometry, &make),
+        }
     }
 
-    /// The geometry of yards that are requested by size alone.
+    /// The geometry of yards by size.
     fn geometry(&self) -> Result<Geometry, GeometryError> {
         match self.frame_size {
             Some(size) if size != Geometry::X86_64.page_size() => Geometry::of_frames(size),
             _ => Ok(Geometry::X86_64),
         }
     }
+}
 
-    fn huge_pages_on(&self, host: &HostTopology) -> HugePages {
-        let by_default = || if host.huge_page_mode().is_some() { HugePages::Advise } else { HugePages::Default };
-        self.huge_pages.unwrap_or_else(by_default)
-    }
-
-    /// The region of the memory map: the caller's if it is suitable, or a new one.
-    fn map_for(
-        &mut self,
-        layout: &Layout,
-        config: &YardConfig<'_>,
-        huge_pages: HugePages,
-    ) -> Result<Region, HostYardError> {
-        let is_written = config.map_init.initialiser != Initialiser::None;
-        let Some(region) = self.map_region.take() else {
-            let is_sparse = self.backing == Some(Backing::Phantom) && !is_written;
-            let advice = if is_sparse { HugePages::Never } else { huge_pages };
-            return Ok(Region::zeroed(layout.map_bytes(), advice)?);
-        };
-        if !region.is_private() {
-            return Err(HostYardError::MapRegion(MapRegionProblem::Shared));
-        }
-        if region.size() < layout.map_bytes() {
-            let (given, needed) = (region.size(), layout.map_bytes());
-            return Err(HostYardError::MapRegion(MapRegionProblem::TooSmall { given, needed }));
-        }
-        if !is_written && !region.is_zeroed() {
-            return Err(HostYardError::MapRegion(MapRegionProblem::NotZeroed));
-        }
-        Ok(region)
-    }
-
-    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, HostYardError> {
-        let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
-        if let Some(watch) = &self.init_watch {
-            platform = platform.with_init_watch(watch);
-        }
-        for (range, memory) in &self.devices {
-            platform.add_device(*range, Arc::clone(memory))?;
-        }
-        match self.identity {
-            Some(identity) => Ok(platform.with_identity(identity)?),
-            None => Ok(platform),
-        }
-    }
+fn setting(setting: &'static str, why: &'static str) -> HostYardError {
+    HostYardError::Setting { setting, why }
 }
 
 /// Refuses the first setting that is set.
-fn refuse<const N: usize>(settings: [(&'static str, bool); N], why: &'static str) -> Result<(), HostYardError> {
-    match settings.into_iter().find(|(_, is_set)| *is_set) {
-        Some((setting, _)) => Err(HostYardError::Setting { setting, why }),
+fn refuse(settings: &[(&'static str, bool)], why: &'static str) -> Result<(), HostYardError> {
+    match settings.iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(setting(name, why)),
         None => Ok(()),
-    }
-}
-
-/// Adds a view of the part of a shared memory map for devices to a platform.
-fn with_view(
-    platform: HostPlatform,
-    window: Option<MapWindow>,
-    file: &SharedMemoryFile,
-    (attachment, lock_limit): (Arc<Attachment>, Duration),
-) -> Result<HostPlatform, HostYardError> {
-    let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
-    let window = Arc::new(window);
-    let words = file.map_view_words()?;
-    let map = file.map_file(part.piece.offset)?;
-    let view = SharedView::attach(Arc::clone(&window), map, words, attachment, lock_limit)?;
-    Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
-}
-
-/// Whether all memory of a yard consists of frames of the file.
-fn fits(yard: &Yard<HostPlatform>, file: &SharedMemoryFile) -> bool {
-    let is_there = |memory: PfnRange| file.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
-    yard.geometry() == file.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
-}
-
-/// The answers of a [`MemorySource`].
-///
-/// Plan, frames and yard must describe the same machine, so the source is called only once.
-#[derive(Default)]
-struct CollectedMemory {
-    memory: Vec<(PfnRange, NodeId)>,
-    reserved: Vec<PfnRange>,
-    cma: Vec<PfnRange>,
-}
-
-impl CollectedMemory {
-    fn of(source: &dyn MemorySource) -> Self {
-        let mut collected = Self::default();
-        source.for_each_memory(&mut |range, node| collected.memory.push((range, node)));
-        source.for_each_reserved(&mut |range| collected.reserved.push(range));
-        source.for_each_cma(&mut |range| collected.cma.push(range));
-        collected
-    }
-
-    fn table(&self) -> MemoryTable<'_> {
-        MemoryTable { memory: &self.memory, reserved: &self.reserved, cma: &self.cma }
-    }
-
-    fn node_frames(&self) -> Vec<NodeFrames> {
-        self.memory.iter().map(|(range, node)| NodeFrames { range: *range, node: *node }).collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, Removal};
+use frameyard::views::YardDevices;
 use frameyard::{Pfn, PfnRange, Yard};
 
 use super::HostYard;
@@ -10,11 +11,28 @@ use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_problem::HostDeviceError;
 use crate::platform::HostPlatform;
 
+/// Devices.
 impl HostYard {
+    /// The devices of the yard. To map one or split its pages, call the methods here, whose errors also say why the
+    /// host has refused.
+    #[inline(always)]
+    pub fn devices(&self) -> YardDevices<'_, HostPlatform> {
+        self.core().devices()
+    }
+
+    /// Gives the frames of a range in the room for devices the bytes of a device ([`HostPlatform::add_device`]).
+    ///
+    /// # Errors
+    ///
+    /// [`AddDeviceError`]; nothing has changed then.
+    pub fn add_device(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
+        self.platform().add_device(range, memory)
+    }
+
     /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. If the host has no memory for
     /// the page structures, the error also says why.
     ///
-    /// The frames need no bytes to be mapped. [`HostPlatform::add_device`] provides some.
+    /// The frames need no bytes to be mapped. [`add_device`](Self::add_device) provides some.
     ///
     /// # Errors
     ///
@@ -30,7 +48,7 @@ impl HostYard {
     ///
     /// [`DeviceError`]; the device stays mapped then.
     pub fn unmap_device(&self, device: DeviceId, removal: Removal) -> Result<(), DeviceError> {
-        self.devices().unmap(device, removal)
+        self.core().devices().unmap(device, removal)
     }
 
     /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. If the
@@ -50,7 +68,7 @@ impl HostYard {
     ) -> Result<T, HostDeviceError> {
         // Discards the reason of an earlier failure.
         self.platform().take_map_problem();
-        act(self).map_err(|error| match error {
+        act(self.core()).map_err(|error| match error {
             DeviceError::NoMapMemory(_) | DeviceError::NoMapInDevice(_) => match self.platform().take_map_problem() {
                 Some(problem) => HostDeviceError::Map { error, problem },
                 None => HostDeviceError::Yard(error),
@@ -59,7 +77,7 @@ impl HostYard {
         })
     }
 
-    /// Removes a device that was [added](HostPlatform::add_device) to the platform for these frames.
+    /// Removes a device that was [added](Self::add_device) for these frames.
     ///
     /// The device must not be mapped in the yard; while pages of it are in use, it stays mapped. In a shared yard,
     /// every process has its own devices.

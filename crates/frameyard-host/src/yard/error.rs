@@ -25,11 +25,11 @@ pub enum HostYardError {
         /// The smallest size that a yard can have.
         least: ByteSize,
     },
-    /// A setting of the builder does not apply to the yard.
+    /// A setting of the builder does not apply to the yard, or its source is missing.
     Setting {
-        /// The method of [`HostYardBuilder`](crate::HostYardBuilder) that set it.
+        /// The method of [`HostYardBuilder`](crate::HostYardBuilder) that sets it.
         setting: &'static str,
-        /// Why it does not apply, or where it belongs.
+        /// What is wrong with it: the rest of a sentence that begins with the setting.
         why: &'static str,
     },
     /// No yard can have frames of the requested size.
@@ -96,7 +96,7 @@ impl fmt::Display for HostYardError {
                 let bytes = if *bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
                 write!(f, "{bytes} of memory is too little for a yard: request at least {least}")
             }
-            Self::Setting { setting, why } => write!(f, "the setting `{setting}` does not apply: {why}"),
+            Self::Setting { setting, why } => write!(f, "the setting `{setting}` {why}"),
             Self::FrameSize(error) => error.fmt(f),
             Self::Boot(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),

@@ -12,7 +12,7 @@ use frameyard::platform::{LockError, LockId};
 use frameyard::policy::{PolicyError, ZonePolicy};
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::{AllocError, CpuId, FreeError, Gfp, MemoryTable, NodeId, Order, Pfn, PfnRange, YardConfig};
-use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardError, SharedMemoryFile};
 
 /// 64 MiB: with two CPUs, lists overflow and run empty often.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
@@ -67,11 +67,12 @@ fn work(yard: &HostYard, seed: u64, mut stop: impl FnMut() -> bool) -> Result<()
 }
 
 fn made(policy: ZonePolicy) -> (HostYard, SharedMemoryFile) {
-    let host = HostTopology::current().unwrap();
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let config = YardConfig { policy, ..YardConfig::new(&[NodeId(0); 2]) };
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(0))).lock_limit(Duration::from_millis(500));
-    builder.build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap()
+    let yard = builder.machine(&memory, &config).backing(Backing::Phantom).shared().build().unwrap();
+    let file = yard.shared_file().unwrap().try_clone().unwrap();
+    (yard, file)
 }
 
 #[test]
@@ -83,11 +84,11 @@ fn process_works_until_it_is_killed() {
     let (seed, task) = own_task();
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
     // SAFETY: only yards write to the file.
-    let yard = unsafe { builder.attach(&file, &host) }.unwrap();
+    let yard = unsafe { builder.attach(&file) }.host(&host).build().unwrap();
     report_ready();
     if task == CHANGES_POLICIES {
         loop {
-            ZonePolicy::CHANGEABLE.iter().for_each(|policy| yard.set_policy(*policy).unwrap());
+            ZonePolicy::CHANGEABLE.iter().for_each(|policy| yard.core().set_policy(*policy).unwrap());
         }
     }
     work(&yard, seed, || false).unwrap();
@@ -137,9 +138,8 @@ fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
         let worked = work(&yard, !seed, other.killed_meanwhile(seed));
         let found = examine(&yard, killed);
         assert!(worked.is_ok() || found.is_err(), "{worked:?}");
-        let host = HostTopology::current().unwrap();
         // SAFETY: only yards have written to the file, also the one that was killed.
-        match (unsafe { HostYard::builder().attach(&file, &host) }, found) {
+        match (unsafe { HostYard::builder().attach(&file) }.build(), found) {
             (Ok(_), Ok(())) => {}
             (Err(HostYardError::Lock(refused)), Err(error)) => assert_eq!(refused, error),
             (attached, found) => panic!("{attached:?} after {found:?}"),
@@ -165,7 +165,7 @@ fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
         let killed = other.id();
         std::thread::sleep(Duration::from_micros(2_000 + seed % 5_000));
         drop(other);
-        let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Vanilla));
+        let changed = without_hang(&format!("seed {seed}"), move || yard.core().set_policy(ZonePolicy::Vanilla));
         let named = PolicyError::Lock(LockError::OwnerDied { lock: LockId::Policy, holder: killed });
         assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
         changed.is_err()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::sharing_process::{NO_HANG, SharingProcess, next, own_task, report_ready, seeds, without_hang};
 use frameyard::platform::LockError;
 use frameyard::{ByteSize, CpuId, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{CpuIdentity, HostPlatform, HostTopology, HostYard, SharedFrames, SharedMemoryFile};
+use frameyard_host::{CpuIdentity, HostPlatform, HostTopology, HostYard, SharedMemoryFile};
 use frameyard_vm::{
     AddressSpace, Damage, Dirty, FileError, FileId, HugeAdvice, MapError, MapRequest, MemoryAccess, PinError,
     PinRequest, RefHandling, SpaceId, VirtAddr, VirtRange, Vm, VmConfig, VmError, VmValidateError,
@@ -80,11 +80,12 @@ fn act(vm: HostVm<'_>, space: &AddressSpace<'_, HostPlatform>, file: FileId, ran
 }
 
 fn made() -> (HostYard, SharedMemoryFile) {
-    let host = HostTopology::current().unwrap();
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let config = YardConfig::new(&[NodeId(0); 2]);
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(0))).lock_limit(Duration::from_millis(500));
-    builder.build_shared(&memory, &config, SharedFrames::Memory, &host).unwrap()
+    let yard = builder.machine(&memory, &config).shared().build().unwrap();
+    let file = yard.shared_file().unwrap().try_clone().unwrap();
+    (yard, file)
 }
 
 /// A process that works on the space and the file.
@@ -100,8 +101,8 @@ fn process_works_until_it_is_killed() {
     let (seed, names) = own_task();
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
     // SAFETY: only yards write to the file.
-    let yard = unsafe { builder.attach(&file, &host) }.unwrap();
-    let vm = Vm::attach(&yard).unwrap();
+    let yard = unsafe { builder.attach(&file) }.host(&host).build().unwrap();
+    let vm = Vm::attach(yard.core()).unwrap();
     let [space, file] = [0, 1].map(|at| names.split(' ').nth(at).unwrap().parse().unwrap());
     let space = vm.space(SpaceId::from_bits(space)).unwrap();
     report_ready();
@@ -151,7 +152,7 @@ fn examine(vm: HostVm<'_>, worked: Result<(), VmError>, killed: u32) -> bool {
 fn kill_one(seed: u64) -> bool {
     without_hang(&format!("seed {seed}"), move || {
         let (yard, memory_file) = made();
-        let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+        let vm = Vm::create(yard.core(), &VmConfig::default()).unwrap();
         let space = vm.create_space().unwrap();
         let file = vm.create_file(1, ByteSize::kib(4 * PAGES)).unwrap();
         let other = sharing_process(&memory_file, space.id(), file.id(), seed);
@@ -171,7 +172,7 @@ fn no_call_on_address_spaces_hangs_after_a_sharing_process_was_killed() {
 #[test]
 fn a_stopped_reader_of_a_map_is_named_and_damages_nothing() {
     let (yard, memory_file) = made();
-    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let vm = Vm::create(yard.core(), &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     let file = vm.create_file(1, ByteSize::kib(4 * PAGES)).unwrap();
     let other = sharing_process(&memory_file, space.id(), file.id(), 4);

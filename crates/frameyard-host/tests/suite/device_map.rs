@@ -21,7 +21,7 @@ fn yard(backing: Backing) -> HostYard {
 fn yard_for_devices(backing: Backing, space: PfnRange) -> HostYard {
     let config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
-    HostYard::builder().backing(backing).build(&memory, &config, &HostTopology::current().unwrap()).unwrap()
+    HostYard::builder().backing(backing).machine(&memory, &config).build().unwrap()
 }
 
 fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
@@ -31,7 +31,7 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
 
 /// The cost of the page structures of a range.
 fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
-    let offset = yard.map_offset(range.start).unwrap();
+    let offset = yard.core().map_offset(range.start).unwrap();
     yard.map_region().memory_use(offset, ByteSize(range.count().0 * 64)).unwrap()
 }
 
@@ -74,7 +74,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
     let asked = request(64, Order(18), MapLayout::Deduplicated);
     yard.map_device(asked).unwrap();
     let before = page_table_bytes().unwrap();
-    let words = yard.map_offset(asked.range.start).unwrap().0 as usize / 8..;
+    let words = yard.core().map_offset(asked.range.start).unwrap().0 as usize / 8..;
     // SAFETY: the words are only read, as atomics.
     let words = &unsafe { yard.map_region().words() }[words][..asked.range.count().0 as usize * 8];
     let heads = words.iter().step_by(64).filter(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0).count();
@@ -133,15 +133,14 @@ fn a_new_yard_has_the_devices_of_its_builder() {
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let device = Arc::new(DeviceMemory::builder(ByteSize::mib(2), DeviceAlignment::Huge).build(&host).unwrap());
     let builder = |start| HostYard::builder().device(PfnRange::new(start, PageCount(512)), Arc::clone(&device));
-    let yard = builder(SPACE.start).build(&memory, &config, &host).unwrap();
+    let yard = builder(SPACE.start).machine(&memory, &config).host(&host).build().unwrap();
     assert_eq!(yard.platform().frame_bytes(SPACE.start), device.base());
-    let error = builder(MEMORY[0].0.start).build(&memory, &config, &host).unwrap_err();
+    let error = builder(MEMORY[0].0.start).machine(&memory, &config).host(&host).build().unwrap_err();
     assert!(matches!(error, HostYardError::AddDevice(AddDeviceError::Taken { .. })), "{error}");
 }
 
 #[test]
 fn a_written_map_region_is_zeroed_where_devices_are() {
-    let host = HostTopology::current().unwrap();
     let space = PfnRange::new(SPACE.start, PageCount(1 << 18));
     let mut config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
     config.map_init.initialiser = frameyard::boot::Initialiser::Stream;
@@ -149,7 +148,7 @@ fn a_written_map_region_is_zeroed_where_devices_are() {
     let size = frameyard::Layout::plan(&memory, &config).unwrap().map_bytes();
     let mut region = Region::zeroed(size, HugePages::Never).unwrap();
     region.bytes_mut().unwrap().fill(0xa5);
-    let yard = HostYard::builder().map_region(region).build(&memory, &config, &host).unwrap();
+    let yard = HostYard::builder().map_region(region).machine(&memory, &config).build().unwrap();
     assert_eq!(map_use(&yard, space).proportional, ByteSize(0));
     let id = yard.map_device(request(1, Order(9), MapLayout::Deduplicated)).unwrap();
     yard.split_device_page(space.start).unwrap();

@@ -6,7 +6,7 @@ use std::thread;
 
 use frameyard::policy::ZonePolicy;
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, Platform, YardConfig};
-use frameyard_host::{HostTopology, HostYard, ListAccess, SharedFrames};
+use frameyard_host::{Backing, HostTopology, HostYard, ListAccess};
 
 use crate::checked_yard::range;
 use crate::own_process::is_own_process;
@@ -22,7 +22,7 @@ fn made(policy: ZonePolicy, access: ListAccess) -> HostYard {
     let cpus = vec![NodeId(0); host.online().as_slice().last().map_or(1, |cpu| cpu.index() + 1)];
     let config = YardConfig { policy, ..YardConfig::new(&cpus) };
     let table = MemoryTable { memory: &[range(1 << 20, FRAMES, 0)], ..MemoryTable::default() };
-    HostYard::builder().list_access(access).build(&table, &config, &host).unwrap()
+    HostYard::builder().list_access(access).machine(&table, &config).host(&host).build().unwrap()
 }
 
 const ORDERS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 9];
@@ -134,15 +134,15 @@ fn a_forked_child_attaches_a_shared_yard_anew() {
     if !is_own_process(module_path!(), name) {
         return;
     }
-    let host = HostTopology::current().unwrap();
     let table = MemoryTable { memory: &[range(1 << 20, FRAMES, 0)], ..MemoryTable::default() };
     let config = YardConfig::new(&[NodeId(0); 2]);
-    let (yard, file) = HostYard::builder().build_shared(&table, &config, SharedFrames::Phantom, &host).unwrap();
+    let yard = HostYard::builder().machine(&table, &config).backing(Backing::Phantom).shared().build().unwrap();
+    let file = yard.shared_file().unwrap().try_clone().unwrap();
     fork_under_use(&yard, FORKS / 4, || {
         // SAFETY: as above. It is the parent's handle: the child only drops it.
         drop(unsafe { ptr::read(&raw const yard) });
         // SAFETY: only yards write to the file.
-        let Ok(own) = (unsafe { HostYard::builder().attach(&file, &host) }) else { return 1 };
+        let Ok(own) = unsafe { HostYard::builder().attach(&file) }.build() else { return 1 };
         for _ in 0..256 {
             let Ok(pfn) = own.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) else { return 2 };
             if own.free(pfn, Order::ZERO).is_err() {

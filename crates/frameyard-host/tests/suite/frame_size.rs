@@ -9,9 +9,7 @@ use frameyard::units::{BlockSizeError, GeometryError};
 use frameyard::{
     AllocError, ByteSize, FreeError, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
 };
-use frameyard_host::{
-    Backing, FileGrowth, HostTopology, HostYard, HostYardError, HugePages, MappedFrames, SharedFrames,
-};
+use frameyard_host::{Backing, FileGrowth, HostYard, HostYardError, HugePages, MappedFrames};
 
 const FRAME: ByteSize = ByteSize::mib(2);
 const CPUS: [NodeId; 2] = [NodeId(0); 2];
@@ -149,28 +147,27 @@ fn metadata_of_large_frames_takes_a_hundredth_of_a_percent() {
 #[test]
 fn a_yard_by_size_has_whole_frames_and_lists_that_move_several() {
     let builder = HostYard::builder().frame_size(FRAME).backing(Backing::Phantom);
-    let yard = builder.with_memory(ByteSize((64 << 30) - 1)).unwrap();
+    let yard = builder.size(ByteSize((64 << 30) - 1)).build().unwrap();
     assert_eq!(yard.geometry(), Geometry::of_frames(FRAME).unwrap());
     assert_eq!(yard.stats().managed_pages(), PageCount(64 << 9));
     let most = |yard: &HostYard| {
         let zones = yard.stats().zones().map(|zone| (zone.managed, zone.id)).max().unwrap();
         yard.zone(zones.1).pcp(frameyard::CpuId(0)).unwrap().high
     };
-    let (cpus, nodes) = (u64::from(yard.cpus()), u64::from(yard.nodes()));
+    let (cpus, nodes) = (u64::from(yard.core().cpus()), u64::from(yard.core().nodes()));
     assert!(most(&yard).0 >= (64 << 9) / 32 / cpus / nodes / 2, "{}", most(&yard));
     yard.validate().unwrap();
-    let error = HostYard::builder().frame_size(ByteSize::mib(3)).with_memory(ByteSize::gib(1)).unwrap_err();
+    let error = HostYard::builder().frame_size(ByteSize::mib(3)).size(ByteSize::gib(1)).build().unwrap_err();
     assert!(matches!(error, HostYardError::FrameSize(GeometryError::PageSize(ByteSize(0x30_0000)))), "{error}");
 }
 
 #[test]
 fn large_frames_are_shared_between_views_of_a_yard() {
-    let host = HostTopology::current().unwrap();
     let memory = memory(FRAME, ByteSize::mib(64));
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let (yard, file) = HostYard::builder().build_shared(&table, &config(FRAME), SharedFrames::Memory, &host).unwrap();
+    let yard = HostYard::builder().machine(&table, &config(FRAME)).shared().build().unwrap();
     // SAFETY: only yards write to the file.
-    let other = unsafe { HostYard::builder().attach(&file, &host) }.unwrap();
+    let other = unsafe { HostYard::builder().attach(yard.shared_file().unwrap()) }.build().unwrap();
     assert_eq!(other.geometry(), yard.geometry());
     let mut block = yard.frames(Order(1), Gfp::HIGHUSER_MOVABLE).unwrap();
     write_numbers(&mut block);
@@ -194,7 +191,7 @@ fn free_large_frames_return_to_the_host() {
     let kept: Vec<_> =
         blocks.drain(..).enumerate().filter(|(at, _)| *at == 1 || *at == 50).map(|(_, block)| block).collect();
     yard.drain_all();
-    let returned = yard.report_free_pages(Order(0), PageCount(u64::MAX)).unwrap().pages;
+    let returned = yard.core().report_free_pages(Order(0), PageCount(u64::MAX)).unwrap().pages;
     assert!(returned.0 >= 60, "{returned}");
     assert_eq!(yard.memory().resident().unwrap(), ByteSize(size.0 - returned.0 * FRAME.0));
     kept.iter().for_each(assert_numbers);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::checked_yard::{CheckedYard, range};
 use crate::own_process::own_file;
@@ -15,8 +16,7 @@ use frameyard::{
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
-    HugetlbPool, HugetlbSize, InitWatch, ListAccess, MappedFrames, MemoryError, NodeBinding, PopulateMap, SharedFrames,
-    SharedYard,
+    HugetlbPool, HugetlbSize, InitWatch, ListAccess, MappedFrames, MemoryError, NodeBinding, PopulateMap, Region,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -30,7 +30,7 @@ fn small(builder: HostYardBuilder) -> CheckedYard {
 
 fn refusal(builder: HostYardBuilder, memory: &[(PfnRange, NodeId)], config: &YardConfig<'_>) -> HostYardError {
     let table = MemoryTable { memory, ..MemoryTable::default() };
-    builder.build(&table, config, &HostTopology::current().unwrap()).unwrap_err()
+    builder.machine(&table, config).build().unwrap_err()
 }
 
 /// All free frames, in blocks of one order.
@@ -85,7 +85,7 @@ fn a_machine_larger_than_the_host_is_refused_but_may_be_phantom() {
     let HostYardError::Memory(MemoryError::LargerThanHost { needed, .. }) = &error else { panic!("{error}") };
     assert_eq!(*needed, ByteSize(memory[0].0.count().0 << 12));
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let phantom = HostYard::builder().backing(Backing::Phantom).build(&table, &config, &host).unwrap();
+    let phantom = HostYard::builder().backing(Backing::Phantom).machine(&table, &config).host(&host).build().unwrap();
     assert_eq!(phantom.stats().managed_pages(), memory[0].0.count());
 }
 
@@ -143,7 +143,7 @@ impl MemorySource for Fickle {
 fn a_memory_source_is_called_once() {
     let host = HostTopology::current().unwrap();
     let source = Fickle(Cell::new(0));
-    let yard = HostYard::builder().build(&source, &YardConfig::new(&ONE_CPU), &host).unwrap();
+    let yard = HostYard::builder().machine(&source, &YardConfig::new(&ONE_CPU)).host(&host).build().unwrap();
     assert_eq!((yard.stats().managed_pages(), yard.memory().frames()), (PageCount(16 * MIB), PageCount(16 * MIB)));
     yard.validate().unwrap();
 }
@@ -252,7 +252,7 @@ fn holes_have_no_bytes_and_nodes_allocate_their_own_frames() {
     for (range, _) in memory {
         let last = Pfn(range.end.0 - 1);
         assert!(yard.memory().frame(range.start).is_some() && yard.memory().frame(last).is_some());
-        assert_eq!((yard.memory().frame(range.end), yard.zone_of(range.end)), (None, None));
+        assert_eq!((yard.memory().frame(range.end), yard.core().zone_of(range.end)), (None, None));
     }
     for node in [NodeId(0), NodeId(1)] {
         let of_node = memory.map(|(range, of)| if of == node { range } else { PfnRange::default() });
@@ -265,7 +265,7 @@ fn holes_have_no_bytes_and_nodes_allocate_their_own_frames() {
     let (range, node) = memory[2];
     let frames = yard.request(range, Gfp::KERNEL | Gfp::ZERO).guard().unwrap();
     assert_eq!((frames.range(), node), (range, NodeId(0)));
-    assert!(frames.bytes().unwrap().iter().all(|byte| *byte == 0));
+    assert!(frames.bytes().iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -277,7 +277,8 @@ fn a_new_yard_touches_no_frame_and_no_map_page_or_one_per_block_on_a_free_list()
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let with = |policy| {
         let builder = HostYard::builder().huge_pages(HugePages::Never);
-        let yard = builder.build(&table, &YardConfig { policy, ..YardConfig::new(&ONE_CPU) }, &host).unwrap();
+        let yard =
+            builder.machine(&table, &YardConfig { policy, ..YardConfig::new(&ONE_CPU) }).host(&host).build().unwrap();
         assert_eq!(yard.memory().resident().unwrap(), ByteSize(0));
         yard
     };
@@ -337,7 +338,7 @@ fn all_cpu_identities_lead_to_the_same_frames() {
     assert_eq!(frames_given(CpuIdentity::Getcpu), fixed);
     let rseq = HostYard::builder().identity(CpuIdentity::Rseq);
     let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
-    match rseq.build(&table, &YardConfig::new(&ONE_CPU), &HostTopology::current().unwrap()) {
+    match rseq.machine(&table, &YardConfig::new(&ONE_CPU)).build() {
         Ok(_) => assert_eq!(frames_given(CpuIdentity::Rseq), fixed),
         Err(HostYardError::Rseq(error)) => println!("skipped: {error}"),
         Err(error) => panic!("{error}"),
@@ -393,7 +394,7 @@ fn a_yard_by_size_has_at_least_that_size_and_the_cpus_of_the_host() {
         let yard = HostYard::with_memory(ByteSize(bytes)).unwrap();
         let size = yard.geometry().size_of(yard.stats().free_pages()).0;
         assert!(size >= bytes && size < bytes + (4 << 20), "{size} bytes for {bytes}");
-        assert_eq!(yard.cpus() as usize, cpus);
+        assert_eq!(yard.core().cpus() as usize, cpus);
         let mut all: Vec<_> = std::iter::from_fn(|| yard.frames(Order(4), Gfp::KERNEL | Gfp::NOWARN).ok()).collect();
         assert!(all.len() as u64 * 65536 > size / 2, "{} blocks", all.len());
         all.iter_mut().for_each(|frames| frames.bytes_mut().fill(1));
@@ -413,12 +414,12 @@ fn a_yard_by_size_is_refused_if_it_is_too_small_or_larger_than_the_host() {
 
 #[test]
 fn phantom_frames_have_guards_without_bytes_only() {
-    let yard = HostYard::builder().backing(Backing::Phantom).with_memory(ByteSize::gib(64)).unwrap();
+    let yard = HostYard::builder().backing(Backing::Phantom).size(ByteSize::gib(64)).build().unwrap();
     let free = yard.stats().free_pages();
     let error = yard.frames(Order(9), Gfp::KERNEL).unwrap_err();
     assert!(matches!(error, AllocError::NoFrameBytes(_)), "{error}");
     assert_eq!(yard.stats().free_pages(), free);
-    let block = Yard::frames(&yard, Order(9), Gfp::KERNEL).unwrap();
+    let block = Yard::frames(yard.core(), Order(9), Gfp::KERNEL).unwrap();
     assert_eq!(block.bytes(), None);
     assert!(matches!(yard.with_bytes(block), Err(AllocError::NoFrameBytes(_))));
     assert_eq!(yard.stats().free_pages(), free);
@@ -428,7 +429,7 @@ fn phantom_frames_have_guards_without_bytes_only() {
 #[should_panic(expected = "frames of this yard")]
 fn a_guard_of_another_yard_is_refused() {
     let [one, other] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(4)).unwrap());
-    let block = Yard::frames(&one, Order(0), Gfp::KERNEL).unwrap();
+    let block = Yard::frames(one.core(), Order(0), Gfp::KERNEL).unwrap();
     let _ = other.with_bytes(block);
 }
 
@@ -437,9 +438,9 @@ fn a_yard_by_size_has_the_policy_of_its_builder() {
     for policy in ZonePolicy::ALL {
         let name = format!("frameyard-policy-{}", std::process::id());
         let builder = || HostYard::builder().policy(policy);
-        let shared = SharedYard::create_with(&name, ByteSize::mib(4), builder()).unwrap();
-        let private = builder().with_memory(ByteSize::mib(4)).unwrap();
-        assert_eq!([private.policy(), shared.policy()], [policy; 2]);
+        let shared = builder().size(ByteSize::mib(4)).shared_as(&name).build().unwrap();
+        let private = builder().size(ByteSize::mib(4)).build().unwrap();
+        assert_eq!([private.core().policy(), shared.core().policy()], [policy; 2]);
     }
 }
 
@@ -503,42 +504,88 @@ fn a_dropped_yard_says_how_many_blocks_were_not_freed() {
     assert_eq!(lines, if cfg!(debug_assertions) { vec![expected] } else { vec![] }, "{printed}");
 }
 
+/// The setting that a build refuses.
+fn refused_setting(builder: HostYardBuilder<'_>) -> &'static str {
+    match builder.build() {
+        Err(HostYardError::Setting { setting, .. }) => setting,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn settings_that_do_not_apply_are_refused() {
-    let host = HostTopology::current().unwrap();
     let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
     let config = YardConfig::new(&ONE_CPU);
-    let refused = |result: Result<(), HostYardError>, expected: &str| match result {
-        Err(HostYardError::Setting { setting, .. }) => assert_eq!(setting, expected),
-        other => panic!("{expected}: {other:?}"),
-    };
-    type Set = fn(HostYardBuilder) -> HostYardBuilder;
+    type Set = fn(HostYardBuilder<'_>) -> HostYardBuilder<'_>;
     let by_size: [(&str, Set); 4] = [
         ("frame_size", |builder| builder.frame_size(ByteSize::kib(4))),
         ("cpus", |builder| builder.cpus(std::num::NonZeroU32::MIN)),
         ("device_space", |builder| builder.device_space(ByteSize(0))),
         ("policy", |builder| builder.policy(ZonePolicy::default())),
     ];
-    let private: [(&str, Set); 5] = [
+    let of_new_yards: [(&str, Set); 3] = [
+        ("shared", |builder| builder.shared()),
+        ("shared_as", |builder| builder.shared_as("name").shared()),
+        ("backing", |builder| builder.backing(Backing::Phantom)),
+    ];
+    let private: [(&str, Set); 6] = [
         ("backing", |builder| builder.backing(Backing::Anonymous)),
         ("huge_pages", |builder| builder.huge_pages(HugePages::Default)),
         ("map_huge_pages", |builder| builder.map_huge_pages(HugePages::Never)),
         ("node_binding", |builder| builder.node_binding(NodeBinding::Bind)),
         ("list_access", |builder| builder.list_access(ListAccess::Locked)),
+        ("map_region", |builder| builder.map_region(Region::zeroed(ByteSize::kib(64), HugePages::Never).unwrap())),
     ];
+    let machine = || HostYard::builder().machine(&table, &config);
+    let yard = HostYard::builder().size(ByteSize::mib(4)).shared().build().unwrap();
+    // SAFETY: only this yard writes to the file.
+    let attach = || unsafe { HostYard::builder().attach(yard.shared_file().unwrap()) };
     for (name, set) in by_size {
-        refused(set(HostYard::builder()).build(&table, &config, &host).map(drop), name);
+        assert_eq!(refused_setting(set(machine())), name);
+        assert_eq!(refused_setting(set(machine()).shared()), name);
     }
-    let shared = |builder: HostYardBuilder| builder.build_shared(&table, &config, SharedFrames::Phantom, &host);
-    for (name, set) in by_size.into_iter().chain(private) {
-        refused(shared(set(HostYard::builder())).map(drop), name);
+    for (name, set) in by_size.into_iter().chain(of_new_yards).chain(private) {
+        assert_eq!(refused_setting(set(attach())), name);
     }
     for (name, set) in private {
+        assert_eq!(refused_setting(set(machine()).shared()), name);
         let unused = own_file(name);
-        refused(SharedYard::create_with(&unused, ByteSize::mib(4), set(HostYard::builder())).map(drop), name);
+        assert_eq!(refused_setting(set(HostYard::builder()).size(ByteSize::mib(4)).shared_as(&unused)), name);
         assert!(!unused.exists());
     }
-    let error = HostYard::builder().policy(ZonePolicy::default()).build(&table, &config, &host).unwrap_err();
-    let expected = "the setting `policy` does not apply: set it in the configuration of the yard";
+    assert_eq!(refused_setting(machine().lock_limit(Duration::from_secs(1))), "lock_limit");
+    let (region, advice) = (Region::zeroed(ByteSize::mib(1), HugePages::Never).unwrap(), HugePages::Never);
+    assert_eq!(refused_setting(machine().map_region(region).map_huge_pages(advice)), "map_huge_pages");
+    let error = machine().policy(ZonePolicy::default()).build().unwrap_err();
+    let expected = "the setting `policy` does not apply: set it in the configuration of the machine";
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_yard_has_exactly_one_source() {
+    let error = HostYard::builder().build().unwrap_err();
+    let expected = "the setting `size` is missing: use it, or `machine`, `open` or `attach`";
+    assert_eq!(error.to_string(), expected);
+    let table = MemoryTable { memory: &SMALL, ..MemoryTable::default() };
+    let config = YardConfig::new(&ONE_CPU);
+    let both = HostYard::builder().size(ByteSize::mib(4)).machine(&table, &config);
+    assert_eq!(refused_setting(both), "size");
+    // SAFETY: nothing is opened.
+    let both = unsafe { HostYard::builder().open("no-such-yard") }.size(ByteSize::mib(4));
+    assert_eq!(refused_setting(both), "open");
+    // The same setting twice: the second value holds, as for all settings.
+    let yard = HostYard::builder().size(ByteSize::mib(64)).size(ByteSize::mib(4)).build().unwrap();
+    assert_eq!(yard.stats().managed_pages(), PageCount(1024));
+}
+
+#[test]
+fn a_shared_yard_can_have_phantom_frames() {
+    let builder = HostYard::builder().size(ByteSize::gib(64)).backing(Backing::Phantom);
+    let yard = builder.shared().build().unwrap();
+    // SAFETY: only yards write to the file.
+    let other = unsafe { HostYard::builder().attach(yard.shared_file().unwrap()) }.build().unwrap();
+    assert!(matches!(other.frames(Order(0), Gfp::KERNEL), Err(AllocError::NoFrameBytes(_))));
+    let pfn = other.alloc(Order(3), Gfp::KERNEL).unwrap();
+    yard.free(pfn, Order(3)).unwrap();
+    yard.validate().unwrap();
 }

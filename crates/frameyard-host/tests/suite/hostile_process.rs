@@ -82,7 +82,7 @@ fn corrupt_yard(target: &Target) -> HostYard {
     yard.drain_all();
     // SAFETY: what the yard does with words that no yard writes is what the test checks.
     let words = unsafe { yard.map_region().words() };
-    let pages = words.chunks_exact(8).take(yard.frame_range().count().0 as usize);
+    let pages = words.chunks_exact(8).take(yard.core().frame_range().count().0 as usize);
     for tag in pages.map(|page| &page[0]) {
         let bits = tag.load(Ordering::Relaxed);
         if bits as u8 == FrameState::BuddyFree as u8 && bits >> 8 & 0xff != 0 {
@@ -119,7 +119,7 @@ fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
         let held: Vec<_> = (0..200).map(|_| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a block")).collect();
         let last = *held.iter().max().expect("blocks");
         yard.free(last, order).expect("it was allocated");
-        let index = yard.counted().link(last).bits() - 1;
+        let index = yard.core().counted().link(last).bits() - 1;
         // SAFETY: as above.
         for word in unsafe { yard.control_region().words() } {
             let halves = [word.load(Ordering::Relaxed) as u32, (word.load(Ordering::Relaxed) >> 32) as u32];
@@ -154,15 +154,15 @@ fn links_to_tails_of_a_device_end_no_process() {
     for policy in ZonePolicy::CHANGEABLE {
         target.restore();
         let yard = target.view(0);
-        yard.set_policy(policy).expect("a policy");
+        yard.core().set_policy(policy).expect("a policy");
         let (range, node, order) = (DEVICES, NodeId(0), Order(9));
         let (layout, placement) = (MapLayout::Deduplicated, MapPlacement::Memory);
         yard.devices().map(DeviceRequest { range, node, order, layout, placement }).expect("a device");
         yard.drain_all();
-        let tail = u64::from(yard.counted().link(DEVICES.start + PageCount(100)).bits());
+        let tail = u64::from(yard.core().counted().link(DEVICES.start + PageCount(100)).bits());
         // SAFETY: as above.
         let words = unsafe { yard.map_region().words() };
-        let pages = words.chunks_exact(8).take(yard.frame_range().count().0 as usize);
+        let pages = words.chunks_exact(8).take(yard.core().frame_range().count().0 as usize);
         for page in pages.filter(|page| page[0].load(Ordering::Relaxed) as u8 == FrameState::BuddyFree as u8) {
             page[1].store(tail << 32 | tail, Ordering::Relaxed);
         }
@@ -259,7 +259,7 @@ fn a_frame_in_two_places_ends_no_call_badly() {
         for (policy, (name, forge)) in cases.skip(machine).step_by(2) {
             target.restore();
             let yard = target.view(0);
-            yard.set_policy(policy).expect("a policy");
+            yard.core().set_policy(policy).expect("a policy");
             let (mut user, mut random) = (User::default(), Random(7));
             // Frames in no order on the lists of the CPU, in batches and in clusters.
             let mut held: Vec<_> = (0..4000).filter_map(|_| yard.alloc(Order(0), Gfp::HIGHUSER_MOVABLE).ok()).collect();

@@ -43,7 +43,7 @@ fn a_map_of_small_pages_becomes_resident_where_it_is_used() {
     let resident = |advice| {
         let before = ResidentSize::of_this_process().unwrap().resident;
         // Free lists have a tag in each of their blocks.
-        let yard = HostYard::builder().policy(ZonePolicy::Vanilla).map_huge_pages(advice).with_memory(memory).unwrap();
+        let yard = HostYard::builder().policy(ZonePolicy::Vanilla).map_huge_pages(advice).size(memory).build().unwrap();
         yard.frames(Order(0), Gfp::KERNEL).unwrap();
         ResidentSize::of_this_process().unwrap().resident.0 - before.0
     };

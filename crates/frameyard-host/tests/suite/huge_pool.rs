@@ -6,7 +6,7 @@ use frameyard::owners::Owners;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{Backing, HostTopology, HostYard, HugePages, Region, SharedFrames};
+use frameyard_host::{Backing, HostYard, HugePages, Region};
 
 use frameyard_vm::{
     Dirty, MapRequest, MemoryAccess, PageLevel, PinCall, PinPath, PinRequest, RefHandling, Vm, VmConfig,
@@ -36,12 +36,12 @@ fn yard_under(policy: ZonePolicy, frames: u64, map_init: MapInit, advice: HugePa
     let config = YardConfig { map_init, policy, ..YardConfig::new(&[NodeId(0); 2]) };
     let map = Region::zeroed(ByteSize(frames * 64), advice).unwrap();
     let yard = HostYard::builder().backing(Backing::Phantom).map_region(map);
-    yard.build(&memory, &config, &HostTopology::current().unwrap()).unwrap()
+    yard.machine(&memory, &config).build().unwrap()
 }
 
 /// Memory behind the page structures of all frames.
 fn map_bytes(yard: &HostYard) -> ByteSize {
-    let size = ByteSize(yard.map_frames().0 * 64);
+    let size = ByteSize(yard.core().map_frames().0 * 64);
     yard.map_region().memory_use(ByteSize(0), size).unwrap().proportional
 }
 
@@ -103,7 +103,7 @@ fn a_gigantic_page_keeps_one_map_page() {
 fn the_host_maps_stay_few_however_many_pages_a_pool_has() {
     let yard = yard(FRAMES, written(), HugePages::Advise);
     reserve(&yard, Huge, 200);
-    let size = ByteSize(yard.map_frames().0 * 64);
+    let size = ByteSize(yard.core().map_frames().0 * 64);
     let found = yard.map_region().memory_use(ByteSize(0), size).unwrap();
     assert!(found.mappings <= 5, "{found:?}");
     assert_eq!(yard.huge_pages().shrink(Huge, 200), Ok(200));
@@ -118,8 +118,8 @@ fn pins_and_mappings_take_no_memory_for_tails() {
     let map = Region::zeroed(MAP, HugePages::Never).unwrap();
     // Address spaces keep their state in frames, so frames have bytes here.
     let yard = HostYard::builder().map_region(map);
-    let yard = yard.build(&memory, &config, &HostTopology::current().unwrap()).unwrap();
-    let vm = Vm::create(&*yard, &VmConfig::default()).unwrap();
+    let yard = yard.machine(&memory, &config).build().unwrap();
+    let vm = Vm::create(yard.core(), &VmConfig::default()).unwrap();
     let before = map_bytes(&yard);
     reserve(&yard, Huge, PAGES);
     let space = vm.create_space().unwrap();
@@ -172,8 +172,7 @@ fn the_map_of_a_shared_yard_gets_holes() {
     let memory = [(PfnRange::new(FIRST, PageCount(FRAMES)), NodeId(0))];
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let config = YardConfig { map_init: written(), ..YardConfig::new(&[NodeId(0); 2]) };
-    let host = HostTopology::current().unwrap();
-    let (yard, _file) = HostYard::builder().build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap();
+    let yard = HostYard::builder().machine(&memory, &config).backing(Backing::Phantom).shared().build().unwrap();
     assert_eq!(map_bytes(&yard), MAP);
     reserve(&yard, Huge, PAGES);
     let left = ByteSize(MAP.0 - RETURNED.0);

@@ -4,9 +4,7 @@ use std::num::NonZeroUsize;
 
 use frameyard::boot::ZoneLimits;
 use frameyard::{ByteSize, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{
-    Backing, HostTopology, HostYard, HostYardError, HugePages, MapRegionProblem, Region, SharedFrames,
-};
+use frameyard_host::{Backing, HostYard, HostYardError, HugePages, MapRegionProblem, Region};
 
 /// The number of frames of the machine below.
 const ALL: PageCount = PageCount(0x4_0000);
@@ -25,7 +23,7 @@ fn map_bytes() -> ByteSize {
 
 fn build(region: Region) -> Result<HostYard, HostYardError> {
     let builder = HostYard::builder().backing(Backing::Phantom).map_region(region);
-    builder.build(&TABLE, &config(), &HostTopology::current().unwrap())
+    builder.machine(&TABLE, &config()).build()
 }
 
 fn problem(region: Region) -> MapRegionProblem {
@@ -68,7 +66,6 @@ fn a_written_region_is_refused_if_no_initialiser_writes_the_map() {
 
 #[test]
 fn a_region_of_a_shared_yard_is_refused() {
-    let host = HostTopology::current().unwrap();
-    let (shared, _file) = HostYard::builder().build_shared(&TABLE, &config(), SharedFrames::Phantom, &host).unwrap();
+    let shared = HostYard::builder().machine(&TABLE, &config()).backing(Backing::Phantom).shared().build().unwrap();
     assert_eq!(problem(shared.into_map_region()), MapRegionProblem::Shared);
 }

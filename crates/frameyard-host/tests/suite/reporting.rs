@@ -48,7 +48,7 @@ fn is_returned_and_reused(yard: &CheckedYard) {
     }
     yard.drain_all();
     let free = yard.stats().free_pages();
-    let outcome = yard.report_free_pages(Order(1), ALL).unwrap();
+    let outcome = yard.core().report_free_pages(Order(1), ALL).unwrap();
     assert!(outcome.pages.0 > PAGES * 9 / 10, "{outcome:?}");
     assert_eq!((reported(yard), yard.stats().free_pages()), (outcome.pages, free));
     let left = yard.memory().resident().unwrap();
@@ -86,7 +86,7 @@ fn memory_of_a_memory_file_is_returned_and_reused() {
 fn transparent_huge_pages_are_returned_block_by_block() {
     let yard = yard(HostYard::builder());
     fill_memory(&yard);
-    let outcome = yard.report_free_pages(Order(9), PageCount(4096)).unwrap();
+    let outcome = yard.core().report_free_pages(Order(9), PageCount(4096)).unwrap();
     assert_eq!(outcome.pages, PageCount(4096));
     assert_eq!(yard.memory().resident().unwrap(), ByteSize::mib(48));
 }
@@ -97,13 +97,13 @@ fn returned_frames_are_zero_on_their_next_use() {
     // In the middle: the watermark keeps a block at one of the ends from being returned.
     let whole = PfnRange::new(range(0x10_0000 + PAGES / 2, 512, 0).0.start, PageCount(512));
     let mut frames = yard.request(whole, Gfp::KERNEL).guard().unwrap();
-    frames.bytes_mut().unwrap().fill(9);
+    frames.bytes_mut().fill(9);
     drop(frames);
     yard.drain_all();
-    yard.report_free_pages(Order(9), ALL).unwrap();
+    yard.core().report_free_pages(Order(9), ALL).unwrap();
     assert!(yard.memory().resident().unwrap() < ByteSize::mib(2));
     let frames = yard.request(whole, Gfp::KERNEL).guard().unwrap();
-    let gone = frames.bytes().unwrap().iter().filter(|byte| **byte == 0).count();
+    let gone = frames.bytes().iter().filter(|byte| **byte == 0).count();
     assert!(gone >= 1 << 20, "{gone} bytes are the host's");
 }
 
@@ -116,7 +116,7 @@ fn frames_without_returnable_memory_are_reported() {
             continue;
         }
         let yard = yard(HostYard::builder().backing(backing));
-        let refused = yard.report_free_pages(Order(9), ALL).unwrap_err();
+        let refused = yard.core().report_free_pages(Order(9), ALL).unwrap_err();
         let ReportError::NotReturned { problem, .. } = refused else { panic!("{refused}") };
         assert_eq!(problem, FramesNotReturned::NotPossible);
         assert_eq!(reported(&yard), PageCount(0));
@@ -144,7 +144,7 @@ fn memory_of_a_file_becomes_holes() {
     let before = blocks();
     kept.truncate(10);
     yard.drain_all();
-    match yard.report_free_pages(Order(9), ALL) {
+    match yard.core().report_free_pages(Order(9), ALL) {
         Ok(outcome) => {
             assert!(outcome.pages >= PageCount(10 << 9));
             let after = blocks();

@@ -67,7 +67,7 @@ fn threads_that_outnumber_cpus_lose_no_frame_while_others_drain() {
             drainer_runs.wait();
             while !is_done.load(Ordering::Relaxed) {
                 let sizing = if drains % 2 == 0 { PcpSizing::Fixed(8) } else { PcpSizing::Scaled };
-                yard.lists().resize(sizing);
+                yard.core().lists().resize(sizing);
                 yard.drain_all();
                 drains += 1;
                 thread::sleep(Duration::from_micros(200));
@@ -116,7 +116,7 @@ extern "C" fn allocate_in_handler(_signal: c_int) {
 #[test]
 fn a_signal_handler_allocates_while_it_interrupts_sequences() {
     let Some(yard) = yard(ListAccess::Sequences) else { return };
-    yard.lists().resize(PcpSizing::Fixed(128));
+    yard.core().lists().resize(PcpSizing::Fixed(128));
     let (is_ready, is_done, thread) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let (is_ready, is_done, thread, yard) = (&is_ready, &is_done, &thread, &yard);

@@ -9,8 +9,8 @@ use crate::sharing_process::{go_on, stop};
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
-    DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, InheritedFile, MemoryUse,
-    SharedFileError, SharedFrames, SharedMemoryFile, SharedWords,
+    Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, InheritedFile, MemoryUse,
+    SharedFileError, SharedMemoryFile, SharedWords,
 };
 
 const ROLE: &str = "FRAMEYARD_TEST_ROLE";
@@ -35,13 +35,15 @@ fn made_for_devices(space: PfnRange) -> (HostYard, SharedMemoryFile, HostTopolog
     let host = HostTopology::current().unwrap();
     let config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
-    let (yard, file) = HostYard::builder().build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap();
+    let yard =
+        HostYard::builder().machine(&memory, &config).host(&host).backing(Backing::Phantom).shared().build().unwrap();
+    let file = yard.shared_file().unwrap().try_clone().unwrap();
     (yard, file, host)
 }
 
 fn attached(file: &SharedMemoryFile, host: &HostTopology) -> HostYard {
     // SAFETY: only yards write to the file.
-    unsafe { HostYard::builder().attach(file, host) }.unwrap()
+    unsafe { HostYard::builder().attach(file) }.host(host).build().unwrap()
 }
 
 fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
@@ -53,11 +55,11 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
 fn word(yard: &HostYard, pfn: Pfn) -> &AtomicU64 {
     // SAFETY: these tests read the words, or store what the yard would have stored, or store to a tail.
     let words = unsafe { yard.map_region().words() };
-    &words[yard.map_offset(pfn).unwrap().0 as usize / 8]
+    &words[yard.core().map_offset(pfn).unwrap().0 as usize / 8]
 }
 
 fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
-    let offset = yard.map_offset(range.start).unwrap();
+    let offset = yard.core().map_offset(range.start).unwrap();
     yard.map_region().memory_use(offset, ByteSize(range.count().0 * 64)).unwrap()
 }
 
@@ -404,7 +406,7 @@ fn a_process_without_descriptors_takes_no_stopped_process_for_dead() {
     stop(&follower.child);
     let used = use_all_descriptors();
     // SAFETY: only yards write to the file.
-    let refused = unsafe { HostYard::builder().attach(&file, &host) }.unwrap_err();
+    let refused = unsafe { HostYard::builder().attach(&file) }.host(&host).build().unwrap_err();
     assert!(matches!(refused, HostYardError::File(SharedFileError::Place(_))), "{refused}");
     let error = yard.map_device(request(1, GIGANTIC, MapLayout::Deduplicated)).unwrap_err();
     drop(used);

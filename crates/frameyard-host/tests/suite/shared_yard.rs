@@ -10,8 +10,8 @@ use frameyard::{
     AllocError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
 };
 use frameyard_host::{
-    CpuIdentity, HostTopology, HostYard, HostYardError, HugePages, NodeFrames, Region, SharedFrames, SharedLayout,
-    SharedMemoryFile, spawn_workers,
+    Backing, CpuIdentity, HostTopology, HostYard, HostYardError, HugePages, NodeFrames, Region, SharedFrames,
+    SharedLayout, SharedMemoryFile, spawn_workers,
 };
 
 const WORKER: &str = "FRAMEYARD_TEST_WORKER";
@@ -40,7 +40,13 @@ fn made(frames: SharedFrames, poisoning: Poisoning) -> (HostYard, SharedMemoryFi
     let host = HostTopology::current().unwrap();
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let config = YardConfig { poisoning, ..YardConfig::new(&CPUS) };
-    let (yard, file) = HostYard::builder().build_shared(&memory, &config, frames, &host).unwrap();
+    let builder = HostYard::builder().machine(&memory, &config).host(&host).shared();
+    let yard = match frames {
+        SharedFrames::Memory => builder.build(),
+        SharedFrames::Phantom => builder.backing(Backing::Phantom).build(),
+    };
+    let yard = yard.unwrap();
+    let file = yard.shared_file().unwrap().try_clone().unwrap();
     yard.validate().unwrap();
     (yard, file, host)
 }
@@ -51,7 +57,7 @@ fn attached(identity: Option<CpuIdentity>) -> HostYard {
     let builder = HostYard::builder();
     let builder = identity.into_iter().fold(builder, |builder, identity| builder.identity(identity));
     // SAFETY: only yards write to the file.
-    unsafe { builder.attach(&file, &host) }.unwrap()
+    unsafe { builder.attach(&file) }.host(&host).build().unwrap()
 }
 
 /// The word `index` of a frame that this process owns, or that all processes use as atomics.
@@ -208,13 +214,13 @@ fn drain(yard: &HostYard, exchange: &Exchange<'_>) {
     while exchange.count(Exchange::DONE).load(Ordering::Acquire) < TRADERS as u64 {
         match rounds % 3 {
             0 => yard.drain_all(),
-            1 => yard.lists().drain_cpu(CpuId(rounds as u32 / 3 % 4)),
-            _ => yard.lists().resize(if rounds % 2 == 0 { PcpSizing::Scaled } else { PcpSizing::Fixed(8) }),
+            1 => yard.core().lists().drain_cpu(CpuId(rounds as u32 / 3 % 4)),
+            _ => yard.core().lists().resize(if rounds % 2 == 0 { PcpSizing::Scaled } else { PcpSizing::Fixed(8) }),
         }
         rounds += 1;
         std::thread::yield_now();
     }
-    yard.lists().resize(PcpSizing::Scaled);
+    yard.core().lists().resize(PcpSizing::Scaled);
     println!("\ndrained {rounds}");
 }
 
@@ -301,10 +307,13 @@ fn no_process_writes_to_freed_frames() {
 fn views_at_different_addresses_share_a_phantom_yard() {
     let (yard, file, host) = made(SharedFrames::Phantom, Poisoning::Off);
     // SAFETY: only yards write to the file.
-    let other = unsafe { HostYard::builder().attach(&file, &host) }.unwrap();
+    let other = unsafe { HostYard::builder().attach(&file) }.host(&host).build().unwrap();
     assert_ne!(yard.map_region().base(), other.map_region().base());
     assert_ne!(yard.control_region().base(), other.control_region().base());
-    assert_eq!((other.geometry(), other.cpus(), other.nodes()), (yard.geometry(), yard.cpus(), yard.nodes()));
+    assert_eq!(
+        (other.geometry(), other.core().cpus(), other.core().nodes()),
+        (yard.geometry(), yard.core().cpus(), yard.core().nodes())
+    );
     assert!(other.memory_ranges().eq(yard.memory_ranges()));
 
     let free_at_start = yard.stats().free_pages();
@@ -365,7 +374,7 @@ fn worker_frees_and_allocates_phantom_frames() {
 
 fn attach_error(file: &SharedMemoryFile, host: &HostTopology) -> AttachError {
     // SAFETY: the file holds no sound yard, and is refused. Nothing is followed but the header, which is checked.
-    match unsafe { HostYard::builder().attach(file, host) } {
+    match unsafe { HostYard::builder().attach(file) }.host(host).build() {
         Err(HostYardError::Attach(error)) => error,
         other => panic!("expected a refusal, not {other:?}"),
     }
@@ -433,7 +442,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
         word.store(intact, Ordering::Release);
     }
     // SAFETY: all words are restored.
-    unsafe { HostYard::builder().attach(&file, &host) }.unwrap().validate().unwrap();
+    unsafe { HostYard::builder().attach(&file) }.host(&host).build().unwrap().validate().unwrap();
 }
 
 #[test]
@@ -475,5 +484,5 @@ fn a_yard_with_frames_that_the_file_lacks_is_refused() {
     }
     assert_eq!(attach_error(&smaller, &host), AttachError::Damaged);
     // SAFETY: only the yard has written to this file.
-    unsafe { HostYard::builder().attach(&file, &host) }.unwrap();
+    unsafe { HostYard::builder().attach(&file) }.host(&host).build().unwrap();
 }

@@ -11,7 +11,7 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{AllocError, CpuId, Frames, FreeError, Gfp, NodeId, Order, PageCount, PfnRange, Yard, YardConfig};
 use frameyard_host::{
     Budget, CpuIdentity, CpuList, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,
-    InitWatch, MappedFrames, MemoryError, ObservedYard, SharedYard,
+    InitWatch, MappedFrames, MemoryError, ObservedYard,
 };
 
 const THREADS: u64 = 5;
@@ -84,10 +84,10 @@ impl<'y> Stress<'y> {
         let gfp = types[random.below(4) as usize] | Gfp::NOWARN;
         match random.below(64) {
             0 => self.yard.frames(Order(9), gfp),
-            1 => self.yard.with_bytes(self.yard.request(PageCount(1 + random.below(100)), gfp).guard()?),
+            1 => self.yard.request(PageCount(1 + random.below(100)), gfp).guard(),
             2 => self.yard.frames(Order(4 + random.below(5) as u8), gfp),
             3 => {
-                let block = Yard::frames(self.yard, Order(3), gfp)?;
+                let block = self.yard.core().frames(Order(3), gfp)?;
                 self.yard.with_bytes(block.into_single_frames().last().expect("the last of eight frames"))
             }
             n if n < 24 => self.yard.frames(Order(1 + random.below(3) as u8), gfp),
@@ -126,13 +126,13 @@ impl<'y> Stress<'y> {
             }
             match round % 4 {
                 0 => self.yard.drain_all(),
-                1 => self.yard.lists().drain_cpu(CpuId(round / 4 % 3)),
-                2 => self.yard.lists().resize(PcpSizing::Fixed(8)),
-                _ => self.yard.lists().resize(PcpSizing::Scaled),
+                1 => self.yard.core().lists().drain_cpu(CpuId(round / 4 % 3)),
+                2 => self.yard.core().lists().resize(PcpSizing::Fixed(8)),
+                _ => self.yard.core().lists().resize(PcpSizing::Scaled),
             }
             std::thread::yield_now();
         }
-        self.yard.lists().resize(PcpSizing::Scaled);
+        self.yard.core().lists().resize(PcpSizing::Scaled);
     }
 }
 
@@ -198,7 +198,6 @@ fn yards_guards_and_errors_may_cross_threads() {
     fn crosses<T: Send + Sync>() {}
     fn is_error<E: std::error::Error + Send + Sync + 'static>() {}
     crosses::<HostYard>();
-    crosses::<SharedYard>();
     crosses::<ObservedYard>();
     crosses::<Yard<HostPlatform>>();
     crosses::<MappedFrames<&HostYard>>();

@@ -17,7 +17,7 @@ pub(crate) struct Watch(InitWatch);
 
 impl Watch {
     /// The builder, whose yard reports to this watch.
-    pub(crate) fn attach(&self, builder: HostYardBuilder) -> HostYardBuilder {
+    pub(crate) fn attach<'a>(&self, builder: HostYardBuilder<'a>) -> HostYardBuilder<'a> {
         builder.init_watch(&self.0)
     }
 

@@ -72,7 +72,7 @@ pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
     let booted = boot(&args.machine, |machine| options(args, machine))?;
     let prefault_ns = if args.prefault { Some(prefault(&booted)?) } else { None };
     let resident = booted.resident()?;
-    let pcp = args.pcp_reset.map(|_| pcp::distribution(&booted.yard));
+    let pcp = args.pcp_reset.map(|_| pcp::distribution(booted.yard.core()));
     report(&booted, resident, prefault_ns, pcp).map_err(Failure::run_time)?.print(&args.output)
 }
 
@@ -158,8 +158,8 @@ fn report(
         .of_machine(&booted.machine.name)
         .total("memory_bytes", booted.machine.memory_bytes().0)
         .total("page_bytes", booted.machine.geometry.page_size().0)
-        .total("nodes", booted.yard.nodes())
-        .total("cpus", booted.yard.cpus())
+        .total("nodes", booted.yard.core().nodes())
+        .total("cpus", booted.yard.core().cpus())
         .total("backing", booted.yard.memory().backing().name())
         .total("map_bytes", booted.map_bytes.0)
         .total("control_bytes", booted.control_bytes.0)
@@ -172,7 +172,7 @@ fn report(
         .total("boot_faults", used.faults)
         .total("map_fault_ns", booted.map_fault_ns)
         .total("prefault_ns", prefault_ns)
-        .total("uninitialised_pages", booted.yard.init().deferred_pages().0);
+        .total("uninitialised_pages", booted.yard.core().init().deferred_pages().0);
     for (key, value) in init_log::totals(booted) {
         report = report.total(&key, value);
     }

@@ -175,7 +175,7 @@ fn usage(budget: &Budget) -> String {
     let total = ByteSize(processes.iter().map(|process| process.used.0).sum());
     let each: String = processes
         .iter()
-        .map(|BudgetProcess { process, used, peak }| format!("; process {process} uses {used}, at most {peak}"))
+        .map(|BudgetProcess { process, used, peak, .. }| format!("; process {process} uses {used}, at most {peak}"))
         .collect();
     format!("frameyard: the other processes of the budget use {total} of {}{each}", budget.limit())
 }

@@ -125,7 +125,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     }
     match args.after {
         None => {}
-        Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,
+        Some(Workload::Churn) => churn(booted.yard.core(), args.seed).map_err(Failure::run_time)?,
     }
     let series = if args.nonzero { Series::NonZero } else { Series::All };
     let mut text = String::new();
@@ -188,12 +188,12 @@ fn form(file: ShownFile, format: Option<ShownFormat>) -> Result<Form, &'static s
 
 fn write_form(yard: &HostYard, form: Form, series: Series, out: &mut String) -> fmt::Result {
     match form {
-        Form::Proc(ProcFile::Buddyinfo, _) => write_buddyinfo(&**yard, out),
-        Form::Proc(ProcFile::Pagetypeinfo, _) => write_pagetypeinfo(&**yard, out),
-        Form::Proc(ProcFile::Zoneinfo, format) => write_zoneinfo(&**yard, format, out),
-        Form::Proc(ProcFile::Vmstat, format) => write_vmstat(&**yard, format, out),
-        Form::Metrics(MetricsFormat::Text) => write_metrics(&**yard, out),
-        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(&**yard, series, out),
+        Form::Proc(ProcFile::Buddyinfo, _) => write_buddyinfo(yard.core(), out),
+        Form::Proc(ProcFile::Pagetypeinfo, _) => write_pagetypeinfo(yard.core(), out),
+        Form::Proc(ProcFile::Zoneinfo, format) => write_zoneinfo(yard.core(), format, out),
+        Form::Proc(ProcFile::Vmstat, format) => write_vmstat(yard.core(), format, out),
+        Form::Metrics(MetricsFormat::Text) => write_metrics(yard.core(), out),
+        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(yard.core(), series, out),
     }
 }
 
@@ -218,11 +218,11 @@ impl Form {
 
     fn rows(self, yard: &HostYard, series: Series) -> Vec<Row> {
         let rows = match self {
-            Self::Proc(ProcFile::Buddyinfo, _) => rows::of_buddyinfo(&**yard),
-            Self::Proc(ProcFile::Pagetypeinfo, _) => rows::of_pagetypeinfo(&**yard),
-            Self::Proc(ProcFile::Zoneinfo, _) => rows::of_zoneinfo(&**yard),
-            Self::Proc(ProcFile::Vmstat, format) => rows::of_vmstat(&**yard, format),
-            Self::Metrics(_) => rows::of_metrics(&**yard, series),
+            Self::Proc(ProcFile::Buddyinfo, _) => rows::of_buddyinfo(yard.core()),
+            Self::Proc(ProcFile::Pagetypeinfo, _) => rows::of_pagetypeinfo(yard.core()),
+            Self::Proc(ProcFile::Zoneinfo, _) => rows::of_zoneinfo(yard.core()),
+            Self::Proc(ProcFile::Vmstat, format) => rows::of_vmstat(yard.core(), format),
+            Self::Metrics(_) => rows::of_metrics(yard.core(), series),
         };
         rows.into_iter().map(Row::from).collect()
     }

@@ -118,7 +118,7 @@ struct Watch<'y> {
 impl<'y> Watch<'y> {
     fn new(found: &'y Found, interval: Duration) -> Result<Self, Failure> {
         let begin = Instant::now();
-        let now = Sample::read(&found.yard, &processes(found)?, 0);
+        let now = Sample::read(found.yard.core(), &processes(found)?, 0);
         let view = View { zone: None, first_cpu: 0, is_paused: false, interval_ms: interval.as_millis() as u64 };
         Ok(Self { found, begin, before: None, now, map: BlockMap::default(), view, interval })
     }
@@ -126,7 +126,7 @@ impl<'y> Watch<'y> {
     /// Takes a sample, for a screen of that size.
     fn sample(&mut self, size: Size) -> Result<(), Failure> {
         let time_ns = self.begin.elapsed().as_nanos() as u64;
-        let now = Sample::read(&self.found.yard, &processes(self.found)?, time_ns);
+        let now = Sample::read(self.found.yard.core(), &processes(self.found)?, time_ns);
         self.before = Some(std::mem::replace(&mut self.now, now));
         self.read_map(size);
         Ok(())
@@ -134,8 +134,8 @@ impl<'y> Watch<'y> {
 
     fn read_map(&mut self, size: Size) {
         let yard = &self.found.yard;
-        let zone = self.view.zone.and_then(|at| sample::zones(yard).nth(at));
-        self.map = BlockMap::read(yard, zone, draw::map_room(size));
+        let zone = self.view.zone.and_then(|at| sample::zones(yard.core()).nth(at));
+        self.map = BlockMap::read(yard.core(), zone, draw::map_room(size));
     }
 
     fn picture(&self) -> Picture<'_> {

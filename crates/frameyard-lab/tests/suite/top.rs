@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use frameyard::{ByteSize, Gfp, Order};
-use frameyard_host::SharedYard;
+use frameyard_host::HostYard;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::pty::Pty;
@@ -20,9 +20,9 @@ fn top(arguments: &[&str], size: (u16, u16)) -> Option<Pty> {
     Pty::start(Path::new(env!("CARGO_BIN_EXE_frameyard")), &words, &[], size)
 }
 
-fn create(test: &str) -> (String, SharedYard) {
+fn create(test: &str) -> (String, HostYard) {
     let name = format!("frameyard-top-{test}-{}", std::process::id());
-    let yard = SharedYard::create(&name, ByteSize::mib(32)).unwrap();
+    let yard = HostYard::create_shared(&name, ByteSize::mib(32)).unwrap();
     (name, yard)
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Controller<'a> {
 pub(crate) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), WorkloadError> {
     let begin = Instant::now();
     loop {
-        match yard.set_policy(policy) {
+        match yard.core().set_policy(policy) {
             Ok(()) => return Ok(()),
             Err(error) if begin.elapsed() > SETTLE => {
                 return Err(WorkloadError::run_time(format!("policy {policy}, with no task in the yard: {error}")));
@@ -121,7 +121,7 @@ impl<'a> Controller<'a> {
     fn switch(&mut self) -> Result<(), WorkloadError> {
         let policy = ZonePolicy::CHANGEABLE[self.random.usize(..ZonePolicy::CHANGEABLE.len())];
         self.done.switches += 1;
-        let switched = self.fixture.yard.set_policy(policy);
+        let switched = self.fixture.yard.core().set_policy(policy);
         switched.map_err(|error| WorkloadError::run_time(format!("policy {policy}: {error}")))
     }
 
@@ -156,12 +156,12 @@ impl<'a> Controller<'a> {
         let order = Order(self.random.u8(1..=yard.geometry().max_order().0));
         let owners = self.fixture.vm.owners();
         let outcome = match self.random.u8(..4) {
-            0 => yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &owners),
-            1 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
-            2 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
+            0 => yard.core().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &owners),
+            1 => yard.core().compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
+            2 => yard.core().compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
             _ => {
-                let node = NodeId(self.random.u16(..yard.nodes()));
-                yard.compaction().background(node, &owners).unwrap_or_default()
+                let node = NodeId(self.random.u16(..yard.core().nodes()));
+                yard.core().compaction().background(node, &owners).unwrap_or_default()
             }
         };
         self.count_compaction(&outcome);
@@ -178,10 +178,10 @@ impl<'a> Controller<'a> {
 
     fn drain(&mut self) {
         let (yard, zone) = (self.fixture.yard, self.zone());
-        let cpu = CpuId(self.random.u32(..yard.cpus()));
+        let cpu = CpuId(self.random.u32(..yard.core().cpus()));
         match self.random.u8(..4) {
             0 => yard.drain_all(),
-            1 => yard.lists().drain_cpu(cpu),
+            1 => yard.core().lists().drain_cpu(cpu),
             2 => yard.zone(zone).drain(),
             _ => yard.zone(zone).drain_cpu(cpu),
         }
@@ -196,7 +196,7 @@ impl<'a> Controller<'a> {
             3 | 4 => PcpSizing::Fixed(self.random.u32(32..4096)),
             _ => PcpSizing::Scaled,
         };
-        self.fixture.yard.lists().resize(sizing);
+        self.fixture.yard.core().lists().resize(sizing);
         self.done.resizes += 1;
     }
 
@@ -204,7 +204,7 @@ impl<'a> Controller<'a> {
     fn report(&mut self) -> Result<(), WorkloadError> {
         let yard = self.fixture.yard;
         let order = Order(self.random.u8(4..=yard.geometry().max_order().0.max(4)));
-        match yard.report_free_pages(order, PageCount(self.random.u64(1..2048))) {
+        match yard.core().report_free_pages(order, PageCount(self.random.u64(1..2048))) {
             Ok(outcome) => self.done.reported += outcome.pages.0,
             Err(ReportError::Poisoning | ReportError::OrderTooLarge { .. }) => {}
             Err(ReportError::NotReturned {

@@ -169,9 +169,9 @@ impl Worker {
     fn work(&self, file: &SharedMemoryFile) -> Result<TaskReport, TaskProblem> {
         let host = HostTopology::current()?;
         // SAFETY: the parent made the file for its workers, and all of them use it as a yard.
-        let yard = unsafe { HostYard::builder().attach(file, &host)? };
+        let yard = unsafe { HostYard::builder().attach(file) }.host(&host).build()?;
         yard.platform().time_locks(if self.spec.locks_are_timed { LockTiming::On } else { LockTiming::Off });
-        let vm = Vm::attach(&yard)?;
+        let vm = Vm::attach(yard.core())?;
         let (stages, exchange) = (&Stages::default(), &Exchange::default());
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
         let is_done = &AtomicBool::new(false);

@@ -29,7 +29,7 @@ fn message(error: &fy_error) -> String {
 fn a_panic_is_an_error_and_ends_the_use_of_the_yard() {
     // SAFETY: the function suits any thread and context.
     let log = unsafe { Log::to(Some(note), std::ptr::null_mut()) };
-    let yard = fy_yard::new(HostYard::with_memory(ByteSize::mib(4)).unwrap(), None, log);
+    let yard = fy_yard::new(HostYard::with_memory(ByteSize::mib(4)).unwrap(), log);
     let (mut error, mut frame) = (fy_error::new(), 0);
     // SAFETY: a handle and an error of this test.
     let status = unsafe { call(&raw const yard, &raw mut error, |_| panic!("a planted failure")) };
@@ -69,8 +69,8 @@ fn a_write_to_a_free_frame_is_an_error_of_its_allocation() {
     let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(1024)), NodeId(0))];
     let config = YardConfig { poisoning: Poisoning::On, ..YardConfig::new(&[NodeId(0)]) };
     let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let yard = HostYard::builder().build(&memory, &config, &host).expect("the host has the memory");
-    let yard = fy_yard::new(yard, None, Log::NONE);
+    let yard = HostYard::builder().machine(&memory, &config).host(&host).build().expect("the host has the memory");
+    let yard = fy_yard::new(yard, Log::NONE);
     let allocate = |error: &mut fy_error| {
         let mut frame = 0;
         // SAFETY: a handle and variables of this test.
@@ -92,13 +92,13 @@ fn a_write_to_a_free_frame_is_an_error_of_its_allocation() {
 #[test]
 fn validation_reports_damage_of_address_spaces() {
     let yard = HostYard::with_memory(ByteSize::mib(16)).expect("the host has the memory");
-    let handle = fy_yard::new(yard, None, Log::NONE);
+    let handle = fy_yard::new(yard, Log::NONE);
     handle.validate().expect("no space has been made");
-    Vm::create(&handle.yard, &VmConfig::default()).expect("there is memory");
+    Vm::create(handle.yard.core(), &VmConfig::default()).expect("there is memory");
     handle.validate().expect("there is no damage");
-    let root = handle.yard.counted().anchor().expect("spaces have a root");
+    let root = handle.yard.core().counted().anchor().expect("spaces have a root");
     let words = handle.yard.platform().frame_bytes(root).expect("frames have bytes").cast::<AtomicU64>();
-    let is_damaged = || matches!(Vm::attach(&handle.yard), Err(VmError::Damaged(_)));
+    let is_damaged = || matches!(Vm::attach(handle.yard.core()), Err(VmError::Damaged(_)));
     // One of the words notes the first damage.
     let noted = (0..512).any(|at| {
         // SAFETY: a frame has 512 words. All code accesses those of a root as atomics, and checks them.

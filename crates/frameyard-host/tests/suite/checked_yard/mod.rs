@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use frameyard::{MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{HostTopology, HostYard, HostYardBuilder};
+use frameyard_host::{HostYard, HostYardBuilder};
 
 /// A range of frames and its node.
 pub(crate) const fn range(start: u64, pages: u64, node: u16) -> (PfnRange, NodeId) {
@@ -22,8 +22,7 @@ impl CheckedYard {
     /// A yard of these ranges.
     pub(crate) fn new(builder: HostYardBuilder, memory: &[(PfnRange, NodeId)], config: &YardConfig<'_>) -> Self {
         let table = MemoryTable { memory, ..MemoryTable::default() };
-        let host = HostTopology::current().unwrap();
-        let yard = builder.build(&table, config, &host).unwrap();
+        let yard = builder.machine(&table, config).build().unwrap();
         yard.validate().expect("a fresh yard is valid");
         let free_at_start = yard.stats().free_pages();
         Self { yard, free_at_start, isolated: PageCount(0) }

@@ -16,7 +16,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::{
     ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
-use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile};
 
 /// The bytes of a step.
 pub(crate) const STEP: usize = 8;
@@ -95,8 +95,14 @@ impl Target {
         let memory = MemoryTable { memory, reserved: &RESERVED, cma: &CMA };
         let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(8), Order(9), Order(10)).unwrap();
         let config = YardConfig { geometry, policy, device_space: Some(DEVICES), ..YardConfig::new(&CPUS) };
-        let (yard, file) = builder(0).build_shared(&memory, &config, frames, &host).unwrap();
-        let map_bytes = yard.map_frames().0 * 64;
+        let builder = builder(0).machine(&memory, &config).host(&host).shared();
+        let yard = match frames {
+            SharedFrames::Memory => builder.build(),
+            SharedFrames::Phantom => builder.backing(Backing::Phantom).build(),
+        };
+        let yard = yard.unwrap();
+        let file = yard.shared_file().unwrap().try_clone().unwrap();
+        let map_bytes = yard.core().map_frames().0 * 64;
         drop(yard);
         let inherited = file.inherit().unwrap();
         let path = format!("/proc/self/fd/{}", inherited.as_raw_fd());
@@ -126,7 +132,7 @@ impl Target {
     /// A view of the yard whose threads are all on one CPU.
     pub(crate) fn attach(&self, cpu: u32) -> Result<HostYard, HostYardError> {
         // SAFETY: that the words of the file may be anything is what the target tests.
-        unsafe { builder(cpu).attach(&self.file, &self.host) }
+        unsafe { builder(cpu).attach(&self.file) }.host(&self.host).build()
     }
 
     /// As [`attach`](Self::attach), of a yard that is new again.
@@ -223,7 +229,7 @@ impl Target {
     }
 }
 
-fn builder(cpu: u32) -> frameyard_host::HostYardBuilder {
+fn builder(cpu: u32) -> frameyard_host::HostYardBuilder<'static> {
     HostYard::builder().identity(CpuIdentity::Fixed(CpuId(cpu))).lock_limit(LOCK_LIMIT)
 }
 
@@ -267,7 +273,7 @@ impl User {
             20..40 => self.free(yard, random),
             40 => yard.drain_all(),
             41 => drop(yard.validate()),
-            42 => drop(yard.set_policy(ZonePolicy::ALL[random.below(ZonePolicy::ALL.len() as u64) as usize])),
+            42 => drop(yard.core().set_policy(ZonePolicy::ALL[random.below(ZonePolicy::ALL.len() as u64) as usize])),
             43 => drop(yard.request(range, patience | Gfp::NOWARN).guard()),
             44 => drop(yard.request(range.count(), patience | Gfp::MOVABLE | Gfp::NOWARN).guard()),
             45 => drop(yard.request(range.count(), patience | Gfp::MOVABLE).from_any_area().range()),
@@ -282,7 +288,7 @@ impl User {
                 }
                 let _ = (view.lock_telemetry(), view.mechanism_counts(), view.pcp(CpuId(1)));
             }
-            48 => drop(yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
+            48 => drop(yard.core().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
             49 => {
                 let mut frames = [Pfn(0); 100];
                 if let Ok(got) = yard.alloc_bulk(Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &mut frames) {
@@ -296,7 +302,7 @@ impl User {
             }
             52 => drop(yard.free(any_frame, Order(random.below(12) as u8))),
             53 => drop(yard.free_range(range)),
-            54 => drop(yard.report_free_pages(Order(9), PageCount(1024))),
+            54 => drop(yard.core().report_free_pages(Order(9), PageCount(1024))),
             55 => yard.zone(zone).drain_cpu(CpuId(random.below(5) as u32)),
             56 => {
                 let range = PfnRange::new(DEVICES.start, PageCount(512 << random.below(3)));
@@ -317,16 +323,16 @@ impl User {
                 let _ = (yard.devices().add_mapping(device), yard.devices().split(device), yard.devices().join(device));
                 let _ = yard.devices().remove_mapping(device);
             }
-            59 => drop(yard.compaction().background(NodeId(random.below(2) as u16), &Owners::NONE)),
+            59 => drop(yard.core().compaction().background(NodeId(random.below(2) as u16), &Owners::NONE)),
             60 => {
-                let _ = yard.init().range(range);
-                let _ = yard.init().next_section(NodeId(random.below(3) as u16));
+                let _ = yard.core().init().range(range);
+                let _ = yard.core().init().next_section(NodeId(random.below(3) as u16));
             }
-            61 => yard.lists().resize(frameyard::watermarks::PcpSizing::Fixed(random.below(2000) as u32)),
-            62 => drop(yard.cma().release(range)),
+            61 => yard.core().lists().resize(frameyard::watermarks::PcpSizing::Fixed(random.below(2000) as u32)),
+            62 => drop(yard.core().cma().release(range)),
             _ => {
                 if let Some((pfn, order)) = self.held.pop()
-                    && yard.split(pfn, order).is_err()
+                    && yard.core().split(pfn, order).is_err()
                 {
                     let _ = yard.free(pfn, order);
                 }
@@ -341,7 +347,7 @@ pub(crate) fn run(target: &Target, bytes: &[u8]) -> u64 {
     let Some((first, steps)) = bytes.split_first() else { return 0 };
     target.restore();
     let views = [target.view(0), target.view(2)];
-    let _ = views[0].set_policy(ZonePolicy::ALL[usize::from(*first) % ZonePolicy::ALL.len()]);
+    let _ = views[0].core().set_policy(ZonePolicy::ALL[usize::from(*first) % ZonePolicy::ALL.len()]);
     let mut users = [User::default(), User::default()];
     let mut uses = 0;
     for step in steps.as_chunks::<STEP>().0 {
@@ -365,7 +371,7 @@ pub(crate) fn run_with_threads(target: &Target, bytes: &[u8]) -> u64 {
     let Some((first, steps)) = bytes.split_first() else { return 0 };
     target.restore();
     let views = [target.view(0), target.view(2), target.view(3)];
-    let _ = views[0].set_policy(ZonePolicy::ALL[usize::from(*first) % ZonePolicy::ALL.len()]);
+    let _ = views[0].core().set_policy(ZonePolicy::ALL[usize::from(*first) % ZonePolicy::ALL.len()]);
     let ended = AtomicBool::new(false);
     let uses = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -160,7 +160,7 @@ fn check_spill(args: &AllocArgs, yard: &HostYard, host: &HostTopology) -> Result
     for &order in &args.orders {
         for &tasks in &args.tasks {
             let workload = AllocWorkload { kind: AccessKind::Spill, order, tasks, seed: args.seed, steps: None };
-            spill_refusal(workload.check(yard, host))?;
+            spill_refusal(workload.check(yard.core(), host))?;
         }
     }
     Ok(())
@@ -200,7 +200,7 @@ impl Sample {
 
     fn of(workload: &AllocWorkload, yard: &HostYard, host: &HostTopology) -> Result<Self, Failure> {
         let compare_exchange_ns = compare_exchange_ns();
-        Ok(Self { run: workload.run(yard, host)?, compare_exchange_ns })
+        Ok(Self { run: workload.run(yard.core(), host)?, compare_exchange_ns })
     }
 }
 
@@ -221,7 +221,7 @@ impl<'a> SweptYards<'a> {
     ) -> Result<Self, Failure> {
         let mut yards = Self { given, more: Vec::new() };
         for &policy in policies {
-            if !can_change(yards.of(policy).policy(), policy) {
+            if !can_change(yards.of(policy).core().policy(), policy) {
                 yards.more.push(boot(policy)?);
             }
         }
@@ -234,7 +234,7 @@ impl<'a> SweptYards<'a> {
 
     /// The yard for a policy; the given one if none can change to it.
     fn of(&self, policy: ZonePolicy) -> &HostYard {
-        self.all().find(|yard| can_change(yard.policy(), policy)).unwrap_or(self.given)
+        self.all().find(|yard| can_change(yard.core().policy(), policy)).unwrap_or(self.given)
     }
 
     /// Calls `run` with a yard while it has a policy. Afterwards the yard's lists are empty.
@@ -250,7 +250,7 @@ impl<'a> SweptYards<'a> {
         let yard = self.of(policy);
         // A change of a yard of bits to itself would put all of its memory on free lists.
         if policy.is_changeable() {
-            yard.set_policy(policy).map_err(Failure::run_time)?;
+            yard.core().set_policy(policy).map_err(Failure::run_time)?;
         }
         let result = run(yard)?;
         yard.drain_all();
@@ -451,7 +451,7 @@ mod tests {
             // One for all policies of free lists, and one for each that keeps bits.
             assert_eq!(yards.all().count(), 1 + ZonePolicy::ALL.len() - ZonePolicy::CHANGEABLE.len(), "{first}");
             for policy in ZonePolicy::ALL {
-                assert_eq!(yards.with(policy, |yard| Ok(yard.policy())).unwrap(), policy);
+                assert_eq!(yards.with(policy, |yard| Ok(yard.core().policy())).unwrap(), policy);
             }
             yards.validate().unwrap();
         }

@@ -95,7 +95,7 @@ pub(super) fn run(args: &GiganticArgs) -> Result<(), Failure> {
             chosen.print_notes();
             print_notes(&booted.notes);
             let yard = &booted.yard;
-            let outcome = workload.run(yard, &host, &recordings)?;
+            let outcome = workload.run(yard.core(), &host, &recordings)?;
             yard.drain_all();
             yard.validate().map_err(Failure::run_time)?;
             rows.push(row(&workload, (policy, clean_regions), &outcome).data("recordings", recordings.len()));

@@ -10,7 +10,7 @@ use frameyard::boot::{InitMode, MapInit, PcpReset, ZoneLimits};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard};
 
 use crate::Failure;
 use crate::args::values::{positive_number, positive_size};
@@ -134,13 +134,19 @@ impl Case {
         };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let as_cpu = |cpu| HostYard::builder().identity(CpuIdentity::Fixed(CpuId(cpu)));
-        let (first, file) =
-            as_cpu(0).build_shared(&table, &config, SharedFrames::Phantom, host).map_err(Failure::run_time)?;
+        let first = as_cpu(0)
+            .machine(&table, &config)
+            .host(host)
+            .backing(Backing::Phantom)
+            .shared()
+            .build()
+            .map_err(Failure::run_time)?;
         first.finish_init().map_err(Failure::run_time)?;
+        let file = first.shared_file().expect("a shared yard");
         // SAFETY: only these views use the file.
-        let others = (1..all_cpus).map(|cpu| unsafe { as_cpu(cpu).attach(&file, host) });
-        let mut views = vec![first];
-        views.extend(others.collect::<Result<Vec<_>, _>>().map_err(Failure::run_time)?);
+        let others = (1..all_cpus).map(|cpu| unsafe { as_cpu(cpu).attach(file) }.host(host).build());
+        let others: Vec<_> = others.collect::<Result<_, _>>().map_err(Failure::run_time)?;
+        let views: Vec<_> = std::iter::once(first).chain(others).collect();
         let before = acquisitions(&views[0]);
         workload(&views, self.pages as usize)?;
         let lock_acquisitions = acquisitions(&views[0]) - before;
@@ -150,7 +156,7 @@ impl Case {
     fn row(&self, yard: &HostYard, lock_acquisitions: u64) -> Row {
         // All lists of this machine are alike: it has one kind of zone, of one size.
         let lists = yard.stats().zones().next().and_then(|zone| yard.zone(zone.id).pcp(CpuId(0)));
-        let pages = u64::from(self.pages) * yard.cpus() as u64;
+        let pages = u64::from(self.pages) * yard.core().cpus() as u64;
         let per_1000_pages = lock_acquisitions as f64 * 1000.0 / pages as f64;
         Row::new()
             .column("pcp_reset", "reset", self.reset.name())

@@ -284,16 +284,16 @@ impl<'a> Plan<'a> {
             yards.with(policy, |yard| {
                 let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
                 yard.platform().time_locks(timing);
-                let before = Drains::of(yard);
+                let before = Drains::of(yard.core());
                 let run = || {
-                    let run = workload.run(yard, self.host)?;
-                    let drains = Drains::of(yard).since(&before);
+                    let run = workload.run(yard.core(), self.host)?;
+                    let drains = Drains::of(yard.core()).since(&before);
                     Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
                 };
                 if timing == LockTiming::Off {
                     return run();
                 }
-                let (sample, held) = while_sampling(yard, run);
+                let (sample, held) = while_sampling(yard.core(), run);
                 Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
             })
         })?;

@@ -106,7 +106,7 @@ pub(super) fn write_initialised(booted: &BootedYard, out: &mut dyn Write) -> io:
     for node in nodes_initialised(booted) {
         writeln!(out, "{}", node.line(what))?;
     }
-    let left = booted.yard.init().deferred_pages().0;
+    let left = booted.yard.core().init().deferred_pages().0;
     if left > 0 {
         writeln!(out, "{left} pages left uninitialised until they are needed")?;
     }

@@ -19,14 +19,14 @@ pub(super) fn write(booted: &BootedYard, out: &mut dyn Write) -> io::Result<()> 
         "{}: {} of memory on {}, {}, pages of {}, {} frames",
         machine.name,
         RoundedSize(machine.memory_bytes()),
-        counted(u64::from(yard.nodes()), "node"),
-        counted(u64::from(yard.cpus()), "CPU"),
+        counted(u64::from(yard.core().nodes()), "node"),
+        counted(u64::from(yard.core().cpus()), "CPU"),
         machine.geometry.page_size(),
         yard.memory().backing().name(),
     )?;
-    for area in yard.cma().ranges() {
+    for area in yard.core().cma().ranges() {
         let start = machine.geometry.address_of(area.start).0;
-        let node = yard.zone_of(area.start).map_or(0, |zone| zone.node().0);
+        let node = yard.core().zone_of(area.start).map_or(0, |zone| zone.node().0);
         let size = machine.geometry.size_of(area.count()).0 >> 20;
         writeln!(out, "cma: Reserved {size} MiB at {start:#018x} on node {node}")?;
     }

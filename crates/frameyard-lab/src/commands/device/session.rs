@@ -96,7 +96,7 @@ impl Session {
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
         let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
-        let yard = HostYard::builder().backing(Backing::Phantom).build(&memory, &config, &host);
+        let yard = HostYard::builder().backing(Backing::Phantom).machine(&memory, &config).host(&host).build();
         Ok(Self { yard: yard.map_err(Failure::run_time)? })
     }
 
@@ -212,7 +212,7 @@ impl Session {
     fn row(&self, made: &Made) -> Result<DeviceRow, Failure> {
         let device = self.info(made.id)?;
         let gone = || Failure::run_time(DeviceError::NotDevice(device.range.start));
-        let offset = self.yard.map_offset(device.range.start).ok_or_else(gone)?;
+        let offset = self.yard.core().map_offset(device.range.start).ok_or_else(gone)?;
         let full = ByteSize(device.range.count().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, full).map_err(Failure::run_time)?;
         Ok(DeviceRow {

@@ -167,15 +167,15 @@ fn regular_file(path: &Path) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use frameyard::ByteSize;
-    use frameyard_host::SharedYard;
+    use frameyard_host::HostYard;
 
     use super::*;
 
     #[test]
     fn a_yard_is_found_by_its_name_and_by_its_process() {
         let name = format!("frameyard-top-find-{}", std::process::id());
-        let yard = SharedYard::create(&name, ByteSize::mib(16)).unwrap();
-        assert_eq!(find(Some(&name)).unwrap().yard.path(), yard.path());
+        let yard = HostYard::create_shared(&name, ByteSize::mib(16)).unwrap();
+        assert_eq!(Some(find(Some(&name)).unwrap().yard.path()), yard.path());
         let this = std::process::id();
         // Other tests of this process may have yards, too.
         match find(Some(&this.to_string())) {

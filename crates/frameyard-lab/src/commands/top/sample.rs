@@ -292,28 +292,28 @@ mod tests {
     fn a_sample_has_what_the_yard_has() {
         let yard = yard();
         let block = yard.frames(Order(3), Gfp::KERNEL).unwrap();
-        let sample = Sample::read(&yard, &[std::process::id()], 5);
+        let sample = Sample::read(yard.core(), &[std::process::id()], 5);
         let all = sample.zone(None);
         assert_eq!(all.managed, yard.stats().managed_pages().0);
         assert_eq!(all.free + all.per_cpu, yard.stats().free_pages().0);
         assert_eq!(all.managed - all.free - all.per_cpu, 8);
         assert_eq!(all.free_by_type().iter().sum::<u64>(), all.free);
         assert_eq!(all.pageblocks.iter().sum::<u64>(), 32 / 2);
-        assert_eq!(all.lists.len(), yard.cpus() as usize);
+        assert_eq!(all.lists.len(), yard.core().cpus() as usize);
         assert_eq!(all.lists.iter().map(|lists| lists.pages).sum::<u64>(), all.per_cpu);
         assert!(all.counters.allocated >= 8 && sample.faults[&std::process::id()] > 0);
-        assert_eq!((sample.processes, sample.policy), (1, yard.policy()));
+        assert_eq!((sample.processes, sample.policy), (1, yard.core().policy()));
         drop(block);
     }
 
     #[test]
     fn rates_are_differences_over_time() {
         let yard = yard();
-        let before = Sample::read(&yard, &[], 1_000_000_000);
+        let before = Sample::read(yard.core(), &[], 1_000_000_000);
         for _ in 0..50 {
             drop(yard.frames(Order(0), Gfp::KERNEL).unwrap());
         }
-        let now = Sample::read(&yard, &[], 1_500_000_000);
+        let now = Sample::read(yard.core(), &[], 1_500_000_000);
         let rates = Rates::between(&before, &now, None).unwrap();
         assert_eq!((rates.counters.allocated, rates.counters.freed), (100, 100));
         assert_eq!(Rates::between(&now, &now, None), None);
@@ -324,7 +324,7 @@ mod tests {
     fn faults_count_for_processes_that_both_samples_have() {
         let with = |time_ns, faults: &[(u32, u64)]| Sample {
             faults: faults.iter().copied().collect(),
-            ..Sample::read(&yard(), &[], time_ns)
+            ..Sample::read(yard().core(), &[], time_ns)
         };
         let (before, now) = (with(0, &[(1, 100), (2, 7)]), with(2_000_000_000, &[(1, 150), (3, 9000)]));
         assert_eq!(Rates::between(&before, &now, None).unwrap().faults, 25);
@@ -335,16 +335,16 @@ mod tests {
     #[test]
     fn the_map_tells_free_used_and_mixed_pageblocks_apart() {
         let yard = yard();
-        let count = |fill| BlockMap::read(&yard, None, 100).cells.iter().filter(|cell| cell.fill == fill).count();
+        let count = |fill| BlockMap::read(yard.core(), None, 100).cells.iter().filter(|cell| cell.fill == fill).count();
         let mixed = count(Fill::Mixed);
         let whole = yard.frames(Order(9), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!((count(Fill::Used), count(Fill::Mixed)), (1, mixed));
         let single = yard.frames(Order(0), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(count(Fill::Mixed), mixed + 1);
-        let map = BlockMap::read(&yard, None, 100);
+        let map = BlockMap::read(yard.core(), None, 100);
         assert_eq!((map.step, map.cells.len()), (1, 16));
         assert!(map.cells.iter().any(|cell| cell.migrate_type == MigrateType::Movable));
-        let map = BlockMap::read(&yard, None, 5);
+        let map = BlockMap::read(yard.core(), None, 5);
         assert_eq!((map.step, map.cells.len()), (4, 4));
         drop((whole, single));
         assert_eq!(count(Fill::Used), 0);

@@ -164,7 +164,7 @@ pub(in crate::commands) fn bench(args: &FragArgs) -> Result<(), Failure> {
         check_size(workload, yard.stats().managed_pages(), yard.geometry())?;
         chosen.print_notes();
         print_notes(&booted.notes);
-        workload.run(yard, &host, points, &mut |point| report(row(workload, policy, &point)))?;
+        workload.run(yard.core(), &host, points, &mut |point| report(row(workload, policy, &point)))?;
         yard.drain_all();
         yard.validate().map_err(Failure::run_time)
     })?;

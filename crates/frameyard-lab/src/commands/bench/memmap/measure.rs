@@ -124,7 +124,7 @@ impl<'a> Bench<'a> {
         let builder = watch.attach(HostYard::builder().backing(Backing::Phantom).map_region(region));
         let (table, config) = (machine.table(), config(machine, case));
         let begin = Instant::now();
-        let yard = builder.build(&table, &config, self.host).map_err(refused)?;
+        let yard = builder.machine(&table, &config).host(self.host).build().map_err(refused)?;
         let create_ns = nanoseconds(begin);
         let first = yard.alloc(Order(0), Gfp::KERNEL).map_err(Failure::run_time)?;
         let first_alloc_ns = nanoseconds(begin);

@@ -29,7 +29,9 @@ impl<P: Platform> Yard<P> {
     /// - [`FreeProblem::OrderTooLarge`] or [`FreeProblem::Misaligned`] for an order or a frame at which no block can begin.
     /// - [`FreeProblem::NotOneZone`] if the frames are in several zones or contain a hole.
     /// - The error that [`free_range`](Self::free_range) would return for the frames: a part is free, reserved, owned
-    ///   by a guard, counted, offline or pooled, or belongs to a block that reaches beyond the frames.
+    ///   by a guard, counted, offline or pooled.
+    /// - [`FreeProblem::PartOfBlock`] or [`FreeProblem::InsideBlock`] if a part belongs to a block that reaches beyond the
+    ///   frames.
     pub fn join(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let max = self.geometry.largest_order();
         let refused = |problem| Err(FreeError { pfn, order, problem });

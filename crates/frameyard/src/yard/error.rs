@@ -224,7 +224,7 @@ errors! {
         NotAllocated(state: FrameState) = "it is {state}",
         /// Another process holds a lock and does not release it, or has damaged the yard. The block may be lost.
         Lock(error: LockError) = "{error}",
-        /// A block of the range reaches beyond the range's end.
+        /// A block that is to be joined reaches beyond the end of the frames.
         PartOfBlock {
             /// The block's order.
             order: Order,

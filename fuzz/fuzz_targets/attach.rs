@@ -26,7 +26,8 @@ fn target() -> &'static Target {
     TARGET.get_or_init(|| {
         let name = format!("frameyard-fuzz-attach-{}", std::process::id());
         let yard = HostYard::create_shared(&name, ByteSize::mib(32)).expect("memory for a yard");
-        let file = File::options().read(true).write(true).open(yard.path().expect("a name")).expect("the file of the yard");
+        let file =
+            File::options().read(true).write(true).open(yard.path().expect("a name")).expect("the file of the yard");
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0).expect("the header");
         Target { name, yard, file, header }

@@ -102,6 +102,25 @@ impl<P: Platform> fmt::Debug for AllocRequest<'_, '_, P> {
 }
 
 impl<P: Platform> Yard<P> {
+    /// Allocates a block ([`Order`]), a number of contiguous frames ([`PageCount`]), or a range ([`PfnRange`]), and
+    /// returns a guard that frees them when it is dropped. See [`alloc`](Self::alloc) and [`request`](Self::request).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    #[inline(always)]
+    pub fn frames(&self, wanted: impl Into<Wanted>, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
+        let order = match wanted.into() {
+            Wanted::Block(order) => order,
+            wanted => return self.request(wanted, gfp).guard(),
+        };
+        // The first round of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
+        match self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
+            Some(frames) => Ok(frames),
+            None => self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages()))),
+        }
+    }
+
     /// A request for a block ([`Order`]), a number of contiguous frames ([`PageCount`]), or a range of frames
     /// ([`PfnRange`]). [`AllocRequest`] has the options.
     #[inline(always)]

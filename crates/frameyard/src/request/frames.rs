@@ -4,10 +4,8 @@ use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
-use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::request::Wanted;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 use crate::yard::{AllocError, Yard};
 use crate::zone::poison;
@@ -22,25 +20,6 @@ pub struct Frames<'y, P: Platform> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block ([`Order`]), a number of contiguous frames ([`PageCount`]), or a range ([`PfnRange`]), and
-    /// returns a guard that frees them when it is dropped. See [`alloc`](Self::alloc) and [`request`](Self::request).
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    #[inline(always)]
-    pub fn frames(&self, wanted: impl Into<Wanted>, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        let order = match wanted.into() {
-            Wanted::Block(order) => order,
-            wanted => return self.request(wanted, gfp).guard(),
-        };
-        // The first round of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
-        match self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
-            Some(frames) => Ok(frames),
-            None => self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages()))),
-        }
-    }
-
     /// Makes a guard of the frames that `alloc` returns.
     pub(crate) fn owned(&self, alloc: impl Fn() -> Result<PfnRange, AllocError>) -> Result<Frames<'_, P>, AllocError> {
         // A bad free may take the frames before the guard owns them. Then the request is carried out again.
@@ -59,7 +38,7 @@ impl<P: Platform> Yard<P> {
     /// `None` where a racing free takes one of the blocks. The blocks before it are freed then. The blocks behind it
     /// stay as they are: their owner is unknown.
     #[inline(always)]
-    fn own(&self, range: PfnRange) -> Option<Frames<'_, P>> {
+    pub(super) fn own(&self, range: PfnRange) -> Option<Frames<'_, P>> {
         let mut frames = Frames { yard: self, range: PfnRange { end: range.start, ..range } };
         while frames.range.end < range.end {
             frames.range.end = self.own_block(frames.range.end, range.end)?;
@@ -112,7 +91,7 @@ impl<'y, P: Platform> Frames<'y, P> {
 
     /// The bytes, if the platform maps them.
     ///
-    /// They contain whatever the last owner left there, unless the frames were allocated with [`Gfp::ZERO`].
+    /// They contain whatever the last owner left there, unless the frames were allocated with [`Gfp::ZERO`](crate::Gfp::ZERO).
     pub fn bytes(&self) -> Option<&[u8]> {
         let size = self.size().0 as usize;
         // SAFETY: by the contract of the yard's creation the platform maps the frames, and their owner owns their

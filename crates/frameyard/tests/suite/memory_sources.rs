@@ -261,7 +261,7 @@ fn a_memblock_without_room_keeps_its_reservations() {
     let refused = |early: &Early, filled: ByteSize, config: &YardConfig<'_>| {
         let mut memblock = memblock(early, 0);
         memblock.reserve(EARLY, filled).unwrap();
-        let before: Vec<_> = memblock.reserved().iter().copied().collect();
+        let before = memblock.reserved().to_vec();
         // SAFETY: the memory has no other user.
         let error = unsafe { Yard::from_memblock(&mut memblock, config, Plain) }.map(|_| ()).unwrap_err();
         assert!(memblock.reserved().iter().copied().eq(before), "{error}");

@@ -111,11 +111,13 @@ fn a_range_with_a_bad_frame_frees_nothing() {
     drop(guard);
 
     let counted = yard.alloc(order(3), Gfp::KERNEL).unwrap();
-    let ownership = Ownership { counts: Counts::default(), owner: 9, index: 0 };
+    let ownership = Ownership { counts: Counts { references: 1, mappings: 0 }, owner: 9, index: 0 };
     yard.counted().init_refs(counted, order(3), ownership).unwrap();
     let inside = refused(&yard, PfnRange::new(counted + PageCount(1), PageCount(2)));
     assert!(matches!(inside.problem, FreeProblem::InsideBlock { state: FrameState::Counted, .. }), "{inside}");
-    // SAFETY: the block has no users.
+    // SAFETY: the page is of this test's block, which has no other user.
+    assert_eq!(unsafe { yard.counted().page(counted) }.unwrap().put(), Ok(0));
+    // SAFETY: this thread put the last reference.
     unsafe { yard.counted().free(counted, order(3)) }.unwrap();
 
     yard.free_range(around).unwrap();

@@ -1,5 +1,5 @@
 //! The store `bits`: from the initialisation of memory on, free frames are bits of their pageblock ([`bitmap`]). The
-//! free lists serve what bits cannot: blocks larger than a line, compaction, and ranges.
+//! free lists serve what bits cannot: compaction, ranges, and blocks larger than a line where no lines side by side are whole.
 //!
 //! # Transfers
 //!
@@ -9,14 +9,15 @@
 //! | the line has nothing that fits | reserve the fullest line that has; if there is none, take whole pageblocks off the free lists |
 //! | the type has nothing left | the [placement](crate::placement) decides |
 //! | a list overflows | set the bits |
+//! | a block larger than a line is requested or freed | take whole lines side by side, or list them as whole |
 //! | a block in a pageblock that is being emptied is freed | set its bits instead of putting it on a list |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
 //! # Tags
 //!
 //! A free frame in this store has no tag: by the rule for [untagged frames](crate::zone::untagged) it is free. A block
-//! that goes to a list or a caller does not get one either; its byte in the allocation map has its order. So neither an
-//! allocation nor a free touches a page structure.
+//! that goes to a list or a caller does not get one either, unless it is larger than a line; its byte in the allocation
+//! map has its order. So neither an allocation nor a free touches a page structure.
 //!
 //! Blocks that were allocated in another way may have tags, which must not outlive them. A line is *clean* while no
 //! free frame in it can have a tag: it became bits as a whole, and nothing in it has been on a free list since. When an

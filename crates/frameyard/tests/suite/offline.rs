@@ -57,8 +57,8 @@ fn a_part_that_consists_of_whole_blocks_comes_back_alone() {
     assert_eq!(yard.online(at(0, 100)), Err(part));
     yard.online(at(256, 256)).unwrap();
     assert_eq!(counts(&yard), without(before, 256));
-    let online = OnlineError::NotOffline { pfn: at(256, 1).start, state: FrameState::BuddyFree };
-    assert_eq!(yard.online(at(0, 512)), Err(online), "checked before anything changes");
+    let online = yard.online(at(0, 512));
+    assert!(matches!(online, Err(OnlineError::NotOffline { pfn, .. }) if pfn == at(256, 1).start), "{online:?}");
     assert_eq!(counts(&yard), without(before, 256));
     yard.online(at(0, 256)).unwrap();
 }

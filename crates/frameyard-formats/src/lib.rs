@@ -1,3 +1,15 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`write_buddyinfo`]: write_buddyinfo
+//! [`write_pagetypeinfo`]: write_pagetypeinfo
+//! [`write_zoneinfo`]: write_zoneinfo
+//! [`write_vmstat`]: write_vmstat
+//! [`write_metrics`]: write_metrics
+//! [`write_prometheus`]: write_prometheus
+//! [`ReportSource`]: ReportSource
+//! [`MetricsSource`]: MetricsSource
+//! [`KernelFormat`]: KernelFormat
+//! [`TraceLine`]: TraceLine
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 

@@ -1,3 +1,15 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`HostYard`]: HostYard
+//! [`HostYardBuilder`]: HostYardBuilder
+//! [`MappedFrames`]: MappedFrames
+//! [`HostRequest`]: HostRequest
+//! [`Order`]: #reexport.Order
+//! [`Gfp`]: #reexport.Gfp
+//! [`Pfn`]: #reexport.Pfn
+//! [`AllocError`]: #reexport.AllocError
+//! [`HostYardError`]: HostYardError
+//! [`ObservedYard`]: ObservedYard
+//!
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]

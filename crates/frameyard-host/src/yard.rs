@@ -363,6 +363,10 @@ impl HostYard {
 
     /// The memory file of a shared yard, for the programs that [inherit](SharedMemoryFile::inherit) it. `None` if the
     /// yard is private.
+    ///
+    /// Only a yard without a name can be inherited. The file of a yard with a name is not sealed, so
+    /// [`SharedMemoryFile::from_environment`] refuses it with [`HeaderError::NotSealed`](crate::HeaderError::NotSealed);
+    /// the program must [open the name](Self::open_shared) instead.
     #[must_use]
     pub fn shared_file(&self) -> Option<&SharedMemoryFile> {
         self.file.as_ref()

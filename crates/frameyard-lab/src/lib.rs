@@ -1,3 +1,6 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`run`]: run
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! `cli` reads a command line into the arguments of a command. A command (`commands`) boots a machine (`boot`), runs a

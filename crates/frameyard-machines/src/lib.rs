@@ -1,3 +1,16 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`Machine`]: Machine
+//! [`MachineNode`]: MachineNode
+//! [`Cpu`]: Cpu
+//! [`Simulation`]: Simulation
+//! [`built_in`]: built_in
+//! [`from_toml`]: from_toml
+//! [`from_iomem`]: from_iomem
+//! [`from_boot_log`]: from_boot_log
+//! [`host`]: fn@host
+//! [`resolve`]: fn@resolve
+//! [`MachineError`]: MachineError
+//!
 #![doc = include_str!("../README.md")]
 
 use frameyard_units::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};

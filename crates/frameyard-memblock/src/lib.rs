@@ -1,3 +1,15 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`Memblock`]: Memblock
+//! [`EarlyRequest`]: EarlyRequest
+//! [`NodeChoice`]: NodeChoice
+//! [`Region`]: Region
+//! [`RegionFlags`]: RegionFlags
+//! [`EarlyMemory`]: EarlyMemory
+//! [`NothingMapped`]: NothingMapped
+//! [`FreeRanges`]: FreeRanges
+//! [`PfnRanges`]: PfnRanges
+//! [`MemblockError`]: MemblockError
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 

@@ -1,3 +1,16 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`Machine`]: Machine
+//! [`SimYard`]: SimYard
+//! [`SimConfig`]: SimConfig
+//! [`SimPlatform`]: SimPlatform
+//! [`Account`]: Account
+//! [`Profile`]: Profile
+//! [`FaultLoop`]: FaultLoop
+//! [`ParallelExit`]: ParallelExit
+//! [`deferred_init`]: mod@deferred_init
+//! [`Fit`]: Fit
+//! [`Errors`]: Errors
+//!
 #![doc = include_str!("../README.md")]
 
 mod account;

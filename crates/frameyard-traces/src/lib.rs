@@ -1,3 +1,17 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`import`]: fn@import
+//! [`Item`]: Item
+//! [`TraceEvent`]: TraceEvent
+//! [`BadLines`]: BadLines
+//! [`Imported`]: Imported
+//! [`TraceWriter`]: TraceWriter
+//! [`LlfreeWriter`]: LlfreeWriter
+//! [`write_csv`]: write_csv
+//! [`write_text`]: write_text
+//! [`ReplayPlan`]: replay::ReplayPlan
+//! [`ReplayCopies`]: replay::ReplayCopies
+//! [`TraceError`]: TraceError
+//!
 #![doc = include_str!("../README.md")]
 
 mod error;

@@ -1,3 +1,18 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`Pfn`]: Pfn
+//! [`PfnRange`]: PfnRange
+//! [`PageCount`]: PageCount
+//! [`Order`]: Order
+//! [`Block`]: Block
+//! [`PhysAddr`]: PhysAddr
+//! [`ByteSize`]: ByteSize
+//! [`NodeId`]: NodeId
+//! [`CpuId`]: CpuId
+//! [`ZoneId`]: ZoneId
+//! [`ZoneKind`]: ZoneKind
+//! [`MigrateType`]: MigrateType
+//! [`Geometry`]: Geometry
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 

@@ -1,3 +1,16 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`Vm`]: Vm
+//! [`VmConfig`]: VmConfig
+//! [`AddressSpace`]: AddressSpace
+//! [`MapRequest`]: MapRequest
+//! [`File`]: File
+//! [`BackingStore`]: BackingStore
+//! [`PinnedPage`]: PinnedPage
+//! [`MemoryRegion`]: MemoryRegion
+//! [`VmError`]: VmError
+//! [`MapError`]: MapError
+//! [`FaultError`]: FaultError
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, loom)), no_std)]
 

@@ -1,3 +1,18 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`AllocWorkload`]: alloc::AllocWorkload
+//! [`page_fault`]: page_fault
+//! [`churn`]: churn
+//! [`frag`]: frag
+//! [`compaction`]: compaction
+//! [`pin`]: pin
+//! [`stress`]: stress
+//! [`sim`]: sim
+//! [`Setting`]: Setting
+//! [`TaskMode`]: TaskMode
+//! [`Fixture`]: fixture::Fixture
+//! [`TaskRunner`]: TaskRunner
+//! [`WorkloadError`]: WorkloadError
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! The loops for this host, and the allocator in them, are compiled here, with this crate's optimisation: a function that

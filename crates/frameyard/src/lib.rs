@@ -1,3 +1,21 @@
+// Links of the README, which come first so that they replace its own links to docs.rs.
+//! [`MemoryTable`]: MemoryTable
+//! [`Memblock`]: #reexport.memblock
+//! [`YardConfig`]: YardConfig
+//! [`Layout`]: Layout
+//! [`Platform`]: Platform
+//! [`Yard`]: Yard
+//! [`AllocRequest`]: AllocRequest
+//! [`Frames`]: Frames
+//! [`Pfn`]: Pfn
+//! [`PfnRange`]: PfnRange
+//! [`Order`]: Order
+//! [`PageCount`]: PageCount
+//! [`Gfp`]: Gfp
+//! [`AllocError`]: AllocError
+//! [`FreeError`]: FreeError
+#![cfg_attr(feature = "counting", doc = "[`counting`]: counting")]
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # Waiting

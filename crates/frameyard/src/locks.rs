@@ -35,7 +35,7 @@ pub struct LockUse {
     /// Acquisitions that found the lock held.
     pub contended: u64,
     /// Nanoseconds spent waiting for the lock, while locks were timed
-    /// ([`Probe::lock_clock_ns`](crate::platform::Probe::lock_clock_ns)).
+    /// ([`Probe::lock_clock_ns`]).
     pub wait_ns: u64,
     /// Nanoseconds for which the lock was held, while locks were timed.
     pub hold_ns: u64,

@@ -408,7 +408,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     pub(crate) fn note_tagged(&self, place: usize, order: Order) {
         let (tables, shift) = (&self.tables.mechanisms.bits, self.free_bits().line_order().0);
         if self.keeps_bits() {
-            (place >> shift..=(place + (1 << order.0) - 1) >> shift).for_each(|line| tables.clear_clean(line));
+            // No overflow where another process has written nonsense: no line has such a number.
+            let last = place.saturating_add((1 << order.0) - 1);
+            (place >> shift..=last >> shift).for_each(|line| tables.clear_clean(line));
         }
     }
 }

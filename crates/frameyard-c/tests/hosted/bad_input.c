@@ -195,7 +195,7 @@ static void frees(fy_yard *yard) {
   EXPECT(FY_WRONG_ORDER, fy_free(yard, block + 1, 0, &error));
   TRUE(fy_free(yard, block, 4, &error) != FY_OK);
   TRUE(fy_free(yard, block, 300, &error) != FY_OK);
-  EXPECT(FY_WRONG_ORDER, fy_free_range(yard, block, 7, &error));
+  TRUE(fy_free_range(yard, block, 1u << 20, &error) != FY_OK); /* reaches beyond what is allocated */
   EXPECT(FY_BAD_ARGUMENT, fy_free_range(yard, block, 0, &error));
   EXPECT(FY_BAD_ARGUMENT, fy_free_range(yard, 2, UINT64_MAX, &error));
   EXPECT(FY_OK, fy_frame_info(yard, block + 1, &info, &error));

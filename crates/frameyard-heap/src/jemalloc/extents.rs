@@ -402,13 +402,14 @@ mod tests {
     }
 
     #[test]
-    fn part_of_an_extent_that_was_not_split_stays() {
+    fn part_of_an_extent_is_freed_alone() {
         let (extents, all) = made();
         let address = extents.allocate(HUGE, PAGE, None).unwrap().addr().get();
-        assert!(!free(&extents, address, HUGE / 2));
-        assert_eq!(extents.summary().in_use.0, HUGE as u64);
-        assert!(free(&extents, address, HUGE));
-        assert!(!free(&extents, address, HUGE), "it is free already");
+        assert!(free(&extents, address, HUGE / 2));
+        assert_eq!(extents.summary().in_use.0, HUGE as u64 / 2);
+        assert!(!free(&extents, address, HUGE), "a part is free already");
+        assert_eq!(extents.summary().in_use.0, HUGE as u64 / 2);
+        assert!(free(&extents, address + HUGE / 2, HUGE / 2));
         check(&extents, all);
     }
 

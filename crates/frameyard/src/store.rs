@@ -205,7 +205,8 @@ pub(crate) fn take_large<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, blocks:
 
 /// Frees a block that the caller owns past the per-CPU lists.
 pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pfn: Pfn, order: Order) {
-    if view.keeps_bits() && bits::put_large(view, cpu, view.map.place(pfn), order) {
+    if bits::takes_large(view, order) && bits::put(view, cpu, view.map.place(pfn), order) {
+        view.zone.events().count_direct_free(order);
         return;
     }
     let early = is_broken!(TypeReadUnlocked).then(|| view.blocks.get(pfn));

@@ -53,7 +53,7 @@ mod validate;
 pub(super) use collecting::{collect, collect_split};
 pub(crate) use collecting::{collect_around, collect_at_least, collect_for, collect_line, give_up_whole};
 pub(super) use counting::direct_frees_racy;
-pub(crate) use giving::{give_back, put_direct, put_initialised, put_large, puts_initialised};
+pub(crate) use giving::{give_back, put, put_direct, put_initialised, puts_initialised};
 pub(super) use statistics::{COUNTERS, all_blocks_racy, blocks_racy, count, largest_racy};
 pub(super) use validate::{mend, validate};
 
@@ -247,6 +247,11 @@ pub(super) fn gives_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> 
 /// Whether freed blocks of an order become bits: as [`gives_blocks`], and no compaction wants all frames on the free lists.
 pub(super) fn takes_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
     gives_blocks(view, order) && !view.is_quiesced()
+}
+
+/// Whether freed blocks of an order become several lines.
+pub(super) fn takes_large<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    view.keeps_bits() && order > view.free_bits().line_order() && takes_blocks(view, order)
 }
 
 /// The type that a line is listed as. One of another kind is found to be that when a search finds it.

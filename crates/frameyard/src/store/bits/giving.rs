@@ -71,13 +71,14 @@ pub(crate) fn put_direct<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: 
     true
 }
 
-/// Sets the bits of a block that the caller owns. `false` if it must go to the free lists: its pageblock is isolated or of another kind, or
-/// frames need tags there.
+/// Sets the bits of a block that the caller owns, or lists the lines that it consists of as whole. `false` if it must go to the free lists:
+/// a pageblock of it is isolated or of another kind, or frames need tags there.
 #[inline]
 pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
-    let bits = view.free_bits();
-    let Some((list_type, zone)) = view.blocks.lasting_at(place) else { return false };
-    if zone != view.id || order > bits.line_order() {
+    let (bits, line_order) = (view.free_bits(), view.free_bits().line_order());
+    let first = place >> line_order.0;
+    let lines = first..first + (1 << order.0.saturating_sub(line_order.0));
+    if lines.clone().any(|line| view.type_of_line(line).is_none()) {
         return false;
     }
     if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
@@ -85,33 +86,12 @@ pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     }
     // Before the bits are set: a count that falls below zero would look like a shortage.
     view.count_bits(cpu, order.pages().0);
-    let line = place >> bits.line_order().0;
-    let freed = if order == bits.line_order() {
-        view.tables.mechanisms.bits.set_clean(line);
-        bits.free_whole(view.platform, (line, list_type))
-    } else {
+    let freed = if order < line_order {
         bits.free(view.platform, place, order)
+    } else {
+        lines.clone().for_each(|line| view.tables.mechanisms.bits.set_clean(line));
+        bits.free_several_whole(view.platform, lines.clone().map(|line| (line, listed_type(view)(line)))).1
     };
-    settle_put(view, line, freed.is_ok());
-    true
-}
-
-/// Frees a block that is larger than a line as lines. `false`, as for [`put`], if it must go to the free lists.
-pub(crate) fn put_large<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
-    let (bits, tables) = (view.free_bits(), &view.tables.mechanisms.bits);
-    let line_order = bits.line_order();
-    if order <= line_order || !takes_blocks(view, order) {
-        return false;
-    }
-    let lines = place >> line_order.0..(place >> line_order.0) + (1 << (order.0 - line_order.0));
-    if lines.clone().any(|line| view.type_of_line(line).is_none()) || !clear_tag(view, view.map.checked(place as u32)) {
-        return false;
-    }
-    // Before the lines are free: a count that falls below zero would look like a shortage.
-    view.count_bits(cpu, order.pages().0);
-    view.zone.events().count_direct_free(order);
-    lines.clone().for_each(|line| tables.set_clean(line));
-    let (_, freed) = bits.free_several_whole(view.platform, lines.clone().map(|line| (line, listed_type(view)(line))));
     lines.for_each(|line| settle_put(view, line, freed.is_ok()));
     true
 }

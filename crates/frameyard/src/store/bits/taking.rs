@@ -399,22 +399,18 @@ pub(crate) fn take_large<P: Platform>(
     }
     let count = order.0 - line_order.0;
     let first = view.lines().find_map(|lines| bits.take_whole_run(view.platform, list_type, lines, count))?;
-    let (lines, pfn) = (first..first + (1 << count), view.map.pfn((first << line_order.0) as u32));
+    let (lines, place) = (first..first + (1 << count), first << line_order.0);
+    let head = view.map.checked(place as u32);
     view.count_bits(cpu, order.pages().0.wrapping_neg());
-    if !pfn.is_aligned(order) || lines.clone().any(|line| view.type_of_line(line) != Some(list_type)) {
+    if !view.map.pfn(head).is_aligned(order) || lines.clone().any(|line| view.type_of_line(line) != Some(list_type)) {
         lines.for_each(|line| give_line_away(view, line));
         return None;
     }
     lines.for_each(|line| view.end_emptying(line));
-    view.note_tagged(first << line_order.0, order);
-    view.page(view.map.checked((first << line_order.0) as u32)).set_tag(Tag::new(
-        FrameState::Allocated,
-        order,
-        list_type,
-        view.id,
-    ));
+    view.note_tagged(place, order);
+    view.page(head).set_tag(Tag::new(FrameState::Allocated, order, list_type, view.id));
     view.zone.events().count_direct_allocation(order);
-    Some(pfn)
+    Some(view.map.pfn(head))
 }
 
 /// Gives the zone a line that the caller has taken, and that was isolated meanwhile: the isolation looks for it on the free lists.

@@ -229,6 +229,7 @@ fn the_recording_of_the_project_replays_as_its_snapshot_says() {
         }
         assert!(row["free_order9_blocks"].as_u64() > Some(1000), "{row}");
     }
+    assert_eq!(rows[1]["zone_lock_acquisitions"].as_u64(), Some(0), "under bits: {replay}");
 }
 
 #[test]

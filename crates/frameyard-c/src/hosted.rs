@@ -5,7 +5,6 @@
 mod create;
 mod device_memory;
 mod failure;
-mod functions;
 mod handle;
 mod log;
 mod pin;
@@ -21,13 +20,6 @@ pub use device_memory::{
     FY_DEVICE_DAX, FY_DEVICE_FILE, FY_DEVICE_GROWING_FILE, FY_DEVICE_MEMFD, fy_device_add_memory, fy_device_memory,
     fy_device_remove_memory,
 };
-pub use functions::{
-    fy_address, fy_alloc, fy_alloc_bulk, fy_alloc_exact, fy_alloc_on, fy_alloc_request, fy_device_add_entry,
-    fy_device_at, fy_device_get, fy_device_info, fy_device_join, fy_device_list, fy_device_map, fy_device_put,
-    fy_device_remove_entry, fy_device_split, fy_device_unmap, fy_frame_at, fy_frame_info, fy_free, fy_free_bulk,
-    fy_free_range, fy_join, fy_split, fy_split_at, fy_yard_compact, fy_yard_drain, fy_yard_drain_cpu, fy_yard_geometry,
-    fy_yard_policy, fy_yard_set_policy, fy_yard_statistics, fy_yard_text, fy_yard_validate,
-};
 pub use handle::fy_yard;
 pub use log::fy_log_fn;
 pub use pin::{
@@ -39,3 +31,7 @@ pub use space::{
     fy_space_destroy, fy_space_frame, fy_space_id, fy_space_map, fy_space_open, fy_space_read, fy_space_touch,
     fy_space_unmap, fy_space_write,
 };
+
+// The C functions of a yard.
+crate::shared::functions!(fy_yard, unsafe(no_mangle));
+crate::shared::device_functions!(fy_yard, unsafe(no_mangle));

@@ -10,7 +10,7 @@ use frameyard_host::{ByteSize, HostTopology};
 use frameyard_vm::VmConfig;
 
 use super::*;
-use crate::hosted::functions::fy_alloc;
+use crate::hosted::fy_alloc;
 
 static LOGGED: Mutex<Vec<(u32, String)>> = Mutex::new(Vec::new());
 
